@@ -1,0 +1,77 @@
+"""The rooms of the library import one way, and heavy packages stay where they belong."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "workbench"
+# Each room may import the rooms that stand after it (DAG, highest first).
+LAYERS = [
+    {"cli"},
+    {"terminal"},
+    {"doctor"},
+    {"runs"},
+    {"trainers"},
+    {"rollout", "checkpoint"},
+    {"parallel", "tracking", "stopwatch"},
+    {"tasks"},
+    {"models"},
+    {"rewards", "callbacks"},
+    {"objectives", "config"},
+    {"types"},
+]
+RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
+HOMES = {"streamlit": {"ui"}, "mlflow": {"tracking"}, "wandb": {"tracking"}, "peft": {"models"}}
+HOMES["transformers"] = {"models", "trainers"}  # trainers name its types in signatures only
+
+
+def modules():
+    return sorted(ROOT.rglob("*.py"))
+
+
+def room_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0]
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module
+            if node.module == "workbench":
+                yield from (f"workbench.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_rooms_import_one_way(path):
+    room = room_of(path)
+    if room == "__init__":
+        return
+    assert room in RANK, f"{room} is a new room: give it a layer"
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "workbench" and len(parts) > 1 and parts[1] != room:
+            assert RANK[parts[1]] >= RANK[room], f"{path.name} ({room}) must not import {name}"
+        if parts[0] in HOMES:
+            assert room in HOMES[parts[0]], f"{name} belongs in {HOMES[parts[0]]}, not in {room}"
+
+
+@pytest.mark.parametrize(
+    "module", ["workbench", "workbench.cli", "workbench.config", "workbench.tasks", "workbench.runs.spec"]
+)
+def test_what_the_app_and_the_command_line_import_is_free_of_torch(module):
+    code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'mlflow') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_public_names_resolve():
+    import workbench
+
+    for name in workbench.__all__:
+        assert getattr(workbench, name).__name__ == name

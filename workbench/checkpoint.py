@@ -1,0 +1,79 @@
+"""Checkpoint folders: written beside their final name and renamed, so a reader never sees half of one."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+VERSION = 1
+
+
+def write(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Store `state` (tensors, numbers, text, containers) as folder/step-%08d and return that path."""
+    target = folder / f"step-{step:08d}"
+    draft = folder / f".draft-{step:08d}-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        torch.save({"version": VERSION, **state}, draft / "state.pt")
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(draft, target)
+    except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
+        shutil.rmtree(draft, ignore_errors=True)
+        raise OSError(
+            f"Cannot write the checkpoint {target}: {error}. Free some disk space or change save_interval."
+        ) from error
+    return target
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The state stored in one checkpoint folder; ValueError when it is none or unreadable."""
+    path = Path(folder) / "state.pt"
+    if not path.is_file():
+        raise ValueError(
+            f"{folder} is not a checkpoint (it has no state.pt); give a folder such as checkpoints/step-00000120."
+        )
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"The checkpoint {folder} cannot be read ({error}); resume from an earlier one.") from error
+    if state.get("version") != VERSION:
+        raise ValueError(f"The checkpoint {folder} has version {state.get('version')}, this library reads {VERSION}.")
+    return state
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest complete checkpoint in `folder`, None when there is none."""
+    found = sorted(p for p in Path(folder).glob("step-*") if (p / "state.pt").is_file())
+    return found[-1] if found else None
+
+
+def random_state() -> dict[str, Any]:
+    """The process's random states, which user callbacks may draw from."""
+    name, keys, *rest = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Inverse of random_state."""
+    random.setstate(_tuples(state["python"]))
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value

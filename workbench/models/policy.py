@@ -1,0 +1,106 @@
+"""A policy worker: a language model that learns from weighted completions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from workbench import objectives
+from workbench.config import TrainingConfig
+from workbench.models.batching import micro_batches, scoring_batch
+from workbench.models.language_model import LanguageModel
+from workbench.models.learner import Learner, TrainingDiverged
+from workbench.types import Term, UpdateResult
+
+
+class Policy(LanguageModel):
+    """One agent's language model and its optimizer. planned_updates: see Learner."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: TrainingConfig,
+        device: torch.device,
+        name: str,
+        planned_updates: int = 1,
+    ) -> None:
+        super().__init__(model, tokenizer, config, device, name)
+        if config.gradient_checkpointing:
+            enable_checkpointing(model)
+        self.learner = Learner(model, config, config.agent_learning_rate, planned_updates, name)
+
+    def update(self, terms: Sequence[Term]) -> UpdateResult:
+        """One optimizer step on policy_gradient_loss, accumulated over micro-batches.
+
+        Raises TrainingDiverged before the step when a score or the gradient is not finite.
+        """
+        self.learner.clear()
+        scores, entropies = [0.0] * len(terms), [0.0] * len(terms)
+        completions = [t.completion for t in terms]
+        for indices in micro_batches(completions, self.config.micro_batch_size):
+            for i, score, entropy in zip(indices, *self._accumulate([terms[i] for i in indices])):
+                scores[i], entropies[i] = score, entropy
+        norm = self._clip(terms)
+        return UpdateResult(tuple(scores), tuple(entropies), norm, self.learner.step())
+
+    def _accumulate(self, terms: Sequence[Term]) -> tuple[list[float], list[float]]:
+        batch = scoring_batch([t.completion for t in terms], self.pad, self.device)
+        logits = self._logits(batch)
+        logprobs = objectives.token_logprobs(logits, batch.tokens, self.config.temperature)
+        scores = objectives.sequence_score(logprobs, batch.is_completion)
+        self._check_scores(scores, terms)
+        weights = torch.tensor([t.weight for t in terms], device=self.device)
+        shares = torch.tensor([t.share for t in terms], device=self.device)
+        objectives.policy_gradient_loss(scores, weights, shares).backward()
+        with torch.no_grad():
+            entropies = objectives.mean_token_entropy(logits.detach(), batch.is_completion, self.config.temperature)
+        return scores.tolist(), entropies.tolist()
+
+    def _check_scores(self, scores: Tensor, terms: Sequence[Term]) -> None:
+        for score, term in zip(scores.tolist(), terms):
+            if not math.isfinite(score) or not math.isfinite(term.weight):
+                self.learner.clear()
+                raise TrainingDiverged(
+                    f"{self.name}'s loss is not finite (log-probability {score}, advantage {term.weight}) for the "
+                    f"completion {term.completion.text[:80]!r}; lower agent_learning_rate or check the rewards."
+                )
+
+    def _clip(self, terms: Sequence[Term]) -> float:
+        norm = self.learner.clip()
+        if not math.isfinite(norm):
+            self.learner.clear()
+            worst = max(terms, key=lambda t: abs(t.weight))
+            raise TrainingDiverged(
+                f"{self.name}'s gradient is not finite; the largest advantage ({worst.weight:g}) is that of the "
+                f"completion {worst.completion.text[:80]!r}; lower agent_learning_rate or clip the rewards."
+            )
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        """Everything that learning changes: weights, optimizer, schedule."""
+        return {"model": self.model.state_dict(), **self.learner.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`; see Learner.load_state for what the present configuration keeps."""
+        self.model.load_state_dict(state["model"])
+        self.learner.load_state(state)
+
+
+def enable_checkpointing(model: PreTrainedModel) -> None:
+    """Recompute activations in the backward pass.
+
+    That works in training mode only, so there the dropouts are disarmed one by one.
+    """
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.eval()
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0

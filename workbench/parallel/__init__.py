@@ -1,0 +1,1 @@
+"""Where models live. A trainer sees a Team of handles and never a model."""

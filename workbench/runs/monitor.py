@@ -1,0 +1,208 @@
+"""What watches a training process from inside: status file with heartbeat, progress display, stop signals.
+
+The trainer reports phases and progress here and asks whether to stop; it knows nothing of files,
+terminals or signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import Any, Protocol, Self
+
+import psutil
+
+from workbench.runs.workspace import RUNNING, RunFolder, RunStatus
+
+log = logging.getLogger(__name__)
+HEARTBEAT_SECONDS = 2.0
+LINE_SECONDS = 30.0  # between two progress lines where there is no terminal
+REWARD_KEY = "turn_1/reward_mean"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StatusKeeper:
+    """Owns a run's status.json while its process trains; a daemon thread writes it as heartbeat."""
+
+    def __init__(self, run: RunFolder) -> None:
+        before = run.read_status()
+        now = time.time()
+        self.run = run
+        self.status = RunStatus(
+            state=RUNNING,
+            phase="load",
+            step=before.step,
+            total=before.total,
+            reward=before.reward,
+            pid=os.getpid(),
+            process_started=psutil.Process().create_time(),
+            started=before.started or now,
+            heartbeat=now,
+        )
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def begin(self) -> None:
+        """Write the first status; an unwritable folder is an OSError here, before any work is done."""
+        self.run.write_status(self.status)
+        self._thread.start()
+
+    def update(self, **changes: Any) -> None:
+        """Remember changes; the next heartbeat writes them."""
+        with self._lock:
+            self.status = replace(self.status, **changes)
+
+    def finish(self, state: str, error: str | None = None) -> RunStatus:
+        """Stop the heartbeat and write the final state, if need be over the old one. Never raises."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.update(state=state, phase="", error=error, ended=time.time(), heartbeat=time.time())
+        if not self._write():
+            with contextlib.suppress(OSError):  # reported by _write
+                self.run.overwrite_status(self.status)
+        return self.status
+
+    def _beat(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            self.update(heartbeat=time.time())
+            self._write()
+
+    def _write(self) -> bool:
+        try:
+            self.run.write_status(self.status)
+        except OSError as error:  # the training itself may still be able to save; it decides
+            log.warning("Cannot write %s: %s.", self.run.status_file, error.strerror)
+            return False
+        return True
+
+
+class Display(Protocol):
+    """Shows progress to a person."""
+
+    def show(self, step: int, total: int, phase: str, reward: float | None) -> None:
+        """`step` of `total` items are done."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class TerminalBar:
+    """A progress bar with the time left, on a terminal."""
+
+    def __init__(self) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self.bar = progress.Progress(
+            progress.TextColumn("{task.description:>8}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[reward]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(elapsed_when_finished=False),
+            console=Console(stderr=True),
+            refresh_per_second=2,
+        )
+        self.task = self.bar.add_task("load", total=None, reward="")
+        self.bar.start()
+
+    def show(self, step: int, total: int, phase: str, reward: float | None) -> None:
+        text = "" if reward is None else f"reward {reward:.3f}"
+        self.bar.update(self.task, description=phase, completed=step, total=total or None, reward=text)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class PlainLines:
+    """A line now and then, for pipes and log files."""
+
+    def __init__(self) -> None:
+        self.first: tuple[int, float] | None = None  # step and time of the first report
+        self.last_line = 0.0
+        self.last_step = 0
+
+    def show(self, step: int, total: int, phase: str, reward: float | None) -> None:
+        now = time.monotonic()
+        self.first = self.first or (step, now)
+        due = step == total or now - self.last_line >= LINE_SECONDS
+        if step <= max(self.first[0], self.last_step) or not due:
+            return
+        self.last_line, self.last_step = now, step
+        rate = (now - self.first[1]) / (step - self.first[0])
+        shown = "" if reward is None else f", reward {reward:.3f}"
+        left = rate * (total - step)
+        print(f"item {step}/{total} ({step / total:.0%}){shown}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    def close(self) -> None: ...
+
+
+def display_for_stderr() -> Display:
+    """A bar on a terminal, plain lines elsewhere."""
+    return TerminalBar() if sys.stderr.isatty() else PlainLines()
+
+
+class StopSignals:
+    """While entered: the first SIGINT, SIGTERM or SIGHUP asks for a stop, the second interrupts at once.
+
+    Only the main thread can receive signals; elsewhere nothing is installed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            # A signal that is ignored stays ignored: that is how nohup keeps a training alive.
+            wanted = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self._previous = {number: signal.signal(number, self._receive) for number in wanted}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        log.warning("Stopping after this item and saving a checkpoint; press Ctrl-C again to stop at once.")
+
+
+class RunMonitor:
+    """The trainer's Monitor: passes what it hears to the status file and the display."""
+
+    def __init__(self, keeper: StatusKeeper, display: Display, stop: StopSignals) -> None:
+        self.keeper = keeper
+        self.display = display
+        self.stop = stop
+
+    def phase(self, name: str) -> None:
+        self.keeper.update(phase=name)
+        self._show()
+
+    def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        reward = metrics.get(REWARD_KEY, self.keeper.status.reward)
+        self.keeper.update(step=step, total=total, reward=reward)
+        self._show()
+
+    def stop_requested(self) -> bool:
+        return self.stop.requested
+
+    def _show(self) -> None:
+        status = self.keeper.status
+        self.display.show(status.step, status.total, status.phase, status.reward)

@@ -1,0 +1,220 @@
+"""The workspace: run folders on disk, found, created and read without starting anything.
+
+Disk is the truth. A run appears all at once and its status is replaced as a whole, so that readers
+never see half of either. This module knows neither trainers nor models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import psutil
+import pydantic
+
+from workbench.config import did_you_mean
+from workbench.runs.spec import RunSpec
+
+CREATED, RUNNING = "created", "running"
+FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+LOST, DAMAGED, UNKNOWN = "lost", "damaged", "unknown"  # only ever read, never written
+STATES = (CREATED, RUNNING, FINISHED, STOPPED, FAILED)
+CHECKPOINT = re.compile(r"step-(\d+)")
+CLOCK_TOLERANCE = 2.0  # seconds between two readings of one process's start time
+
+
+class WorkspaceError(ValueError):
+    """A run or workspace that cannot be found or written; the message is one sentence with the remedy."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """What status.json says. Times are seconds since the epoch, step and total count items.
+
+    state: created, running, finished, stopped, failed; readers also see lost (its process is gone),
+    damaged (unreadable file) and unknown (no file). phase: load, rollout, reward, update, eval, save.
+    process_started: with pid, the identity of the process, since pids are used again.
+    """
+
+    state: str
+    phase: str = ""
+    step: int = 0
+    total: int = 0
+    reward: float | None = None  # latest logged mean reward
+    pid: int | None = None
+    process_started: float | None = None
+    started: float | None = None
+    heartbeat: float | None = None
+    ended: float | None = None
+    error: str | None = None
+
+    def process_alive(self) -> bool:
+        """True while the process that wrote this still runs."""
+        if self.pid is None or self.process_started is None:
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.process_started) < CLOCK_TOLERANCE
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def spec_file(self) -> Path:
+        return self.path / "spec.yaml"
+
+    @property
+    def status_file(self) -> Path:
+        return self.path / "status.json"
+
+    @property
+    def log_file(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def trace_file(self) -> Path:
+        return self.path / "trace.db"
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def model_folder(self) -> Path:
+        return self.path / "model"
+
+    def spec(self) -> RunSpec:
+        """The resolved spec; SpecError when it is missing or damaged."""
+        return RunSpec.load(self.spec_file)
+
+    def checkpoints(self) -> dict[int, Path]:
+        """Complete checkpoints by step, oldest first."""
+        if not self.checkpoint_folder.is_dir():
+            return {}
+        found = {}
+        for folder in self.checkpoint_folder.iterdir():
+            match = CHECKPOINT.fullmatch(folder.name)
+            if match and (folder / "state.pt").is_file():
+                found[int(match[1])] = folder
+        return dict(sorted(found.items()))
+
+    def read_status(self) -> RunStatus:
+        """The status as a reader should show it; never raises for a bad file, see RunStatus.state."""
+        try:
+            status = _status_from(self.status_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return RunStatus(UNKNOWN, error="status.json is missing.")
+        except (OSError, ValueError) as error:
+            return RunStatus(DAMAGED, error=f"status.json cannot be read ({' '.join(str(error).split())}).")
+        if status.state == RUNNING and not status.process_alive():
+            reason = f"Process {status.pid} is gone without a word; continue with: workbench resume {self.id}"
+            return replace(status, state=LOST, error=reason)
+        return status
+
+    def write_status(self, status: RunStatus) -> None:
+        """Replace status.json as a whole."""
+        replace_text(self.status_file, json.dumps(asdict(status), indent=2) + "\n")
+
+    def overwrite_status(self, status: RunStatus) -> None:
+        """Write over status.json where it lies: the last resort on a full disk, since it needs no new space."""
+        with self.status_file.open("r+", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(status)) + "\n")
+            file.truncate()
+
+    def write_spec(self, spec: RunSpec) -> None:
+        """Replace spec.yaml as a whole."""
+        replace_text(self.spec_file, spec.dump())
+
+
+class Workspace:
+    """A folder whose `runs/` holds one folder per run. `root` need not exist before the first run."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root).expanduser().resolve()
+        self.runs_folder = self.root / "runs"
+
+    def create_run(self, spec: RunSpec) -> RunFolder:
+        """A new run folder with its spec and a status. Raises OSError when the disk refuses."""
+        self.runs_folder.mkdir(parents=True, exist_ok=True)
+        slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40] or "run"
+        run = RunFolder(self.runs_folder / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
+        draft = RunFolder(self.runs_folder / f".{run.id}")  # hidden, so that listings pass over it
+        try:
+            draft.checkpoint_folder.mkdir(parents=True)
+            draft.write_spec(spec)
+            draft.log_file.touch()
+            draft.write_status(RunStatus(CREATED, started=time.time()))
+            draft.path.rename(run.path)
+        except BaseException:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            raise
+        return run
+
+    def runs(self) -> list[RunFolder]:
+        """All runs, newest first; folders that are not runs are passed over."""
+        if not self.runs_folder.is_dir():
+            return []
+        found = [RunFolder(path) for path in self.runs_folder.iterdir() if _is_run(path)]
+        return sorted(
+            found, key=lambda run: (run.read_status().started or run.path.stat().st_mtime, run.id), reverse=True
+        )
+
+    def run(self, id_or_path: str) -> RunFolder:
+        """A run by its id in this workspace or by its folder; WorkspaceError with a suggestion."""
+        for path in (self.runs_folder / id_or_path, Path(id_or_path).expanduser()):
+            if id_or_path and _is_run(path):
+                return RunFolder(path.resolve())
+        hint = did_you_mean(id_or_path, [run.id for run in self.runs()])
+        raise WorkspaceError(f"There is no run {id_or_path!r} in {self.root}{hint}; list them with: workbench runs")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that readers see the old text or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk does not name the file
+
+
+def _is_run(path: Path) -> bool:
+    hidden = path.name.startswith(".")
+    return not hidden and path.is_dir() and ((path / "spec.yaml").exists() or (path / "status.json").exists())
+
+
+def _status_from(text: str) -> RunStatus:
+    """Raises ValueError when the text is not a status. Keys of newer versions are passed over."""
+    try:
+        status = STATUS.validate_json(text)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'text'}: {first['msg']}") from error
+    if status.state not in STATES:
+        raise ValueError(f"it holds an unknown state {status.state!r}")
+    return status
+
+
+STATUS = pydantic.TypeAdapter(RunStatus)

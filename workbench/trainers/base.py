@@ -1,0 +1,300 @@
+"""The one training loop. An algorithm adds its samples (`_samples`) and, if it has more to learn
+than the policies, its update; everything else is shared."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from workbench import checkpoint, objectives
+from workbench.callbacks import Formatter
+from workbench.config import TrainingConfig
+from workbench.rollout import Rollout, Shape, derive_seed
+from workbench.stopwatch import Stopwatch
+from workbench.tracking import build_trackers
+from workbench.tracking.base import FAILED, FINISHED, KILLED, Monitor
+from workbench.trainers import evaluation, resume, setup
+from workbench.trainers.cursor import Cursor, as_sequence
+from workbench.trainers.ledger import Ledger
+from workbench.trainers.records import node_metrics, policy_terms, sample_metrics, tree_records
+from workbench.types import Item, Node, RolloutTree, Sample, Sampling, UpdateResult
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains the agents of one team. See the subclass for the algorithm.
+
+    agent_model: one model name loaded `num_agents` times, or agents: a list of names or loaded
+    models (its length is the number of agents; one object listed twice is one model with one
+    optimizer). tokenizer: one, or one per agent; required for loaded models. reward_func,
+    reward_processor, formatters, external_transition: see workbench.rewards and
+    workbench.callbacks. args: the algorithm's configuration. model_config: see
+    workbench.models.loading. mlflow_config, wandb_config: see workbench.tracking. eval_logger and
+    eval_aggregator (only together): see workbench.trainers.evaluation. Raises ValueError with one
+    sentence for arguments that do not fit together, before any model loads where that is possible.
+    """
+
+    config_class: type[TrainingConfig]
+    algorithm_name: str
+    per_agent_rewards = False
+
+    def __init__(
+        self,
+        agent_model: str | None = None,
+        agents: Sequence[str | PreTrainedModel] | None = None,
+        num_agents: int | None = None,
+        tokenizer: PreTrainedTokenizerBase | Sequence[PreTrainedTokenizerBase] | None = None,
+        reward_func: Callable[..., Any] | None = None,
+        reward_processor: Callable[[float], float] | None = None,
+        formatters: Formatter | Sequence[Formatter] | None = None,
+        args: TrainingConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        model_config: Mapping[str, Any] | None = None,
+        mlflow_config: Mapping[str, Any] | None = None,
+        wandb_config: Mapping[str, Any] | None = None,
+        external_transition: Callable[..., Any] | None = None,
+        eval_logger: Callable[..., Any] | None = None,
+        eval_aggregator: Callable[..., Any] | None = None,
+    ) -> None:
+        args = self._checked_args(args)
+        plan = setup.plan_team(agent_model, agents, num_agents, tokenizer, model_config, args)
+        self.num_agents = len(plan.sources)
+        self.args: Any = setup.settle_num_agents(args, self.num_agents)
+        reward = setup.checked_reward(reward_func, self.num_agents, reward_processor, self.per_agent_rewards)
+        environment = setup.build_environment(reward, formatters, external_transition, self.args)
+        self.eval_hooks = evaluation.hooks(eval_logger, eval_aggregator)
+        self.train_dataset = as_sequence(train_dataset, "train_dataset")
+        self.eval_dataset = as_sequence(eval_dataset, "eval_dataset")
+        self.tracker = build_trackers(mlflow_config, wandb_config)
+        self.model_names = plan.names
+
+        self.checkpoint_dir = Path("checkpoints")
+        self.stopped = False
+        self.env_step = 0
+        self.node_count = 0
+        self.second_turns = 0  # nodes of turn 2 in the present epoch
+        self.cursor = Cursor(
+            len(self.train_dataset or ()), self.args.num_train_epochs, self.args.seed, self.args.shuffle
+        )
+        self.buffers: list[list[Sample]] = [[] for _ in range(self.num_agents)]
+        self.ledger = Ledger(self.args.logging_steps)
+        self.latest_metrics: dict[str, float] = {}
+        self.watch = Stopwatch()
+        with self.watch("load"):
+            self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates())
+        self.rollout = Rollout(self.team, environment, self._sampling(), self.watch)
+
+    @property
+    def monitor(self) -> Monitor:
+        """Whoever watches this training live."""
+        return self.watch.monitor
+
+    @monitor.setter
+    def monitor(self, monitor: Monitor) -> None:
+        self.watch.monitor = monitor
+
+    # --- what an algorithm defines ------------------------------------------------------------
+
+    def _samples(self, node: Node, node_id: int) -> list[Sample]:
+        """The estimator: one sample per agent from a node with returns."""
+        raise NotImplementedError
+
+    def _joint_mode(self) -> str:
+        return "aligned"
+
+    # --- construction -------------------------------------------------------------------------
+
+    def _checked_args(self, args: TrainingConfig | None) -> TrainingConfig:
+        args = self.config_class() if args is None else args
+        if not isinstance(args, self.config_class):
+            raise ValueError(f"args must be a {self.config_class.__name__}, got {type(args).__name__}.")
+        return args
+
+    def _sampling(self) -> Sampling:
+        args = self.args
+        if args.top_p < 1.0 or args.top_k:
+            warnings.warn(
+                "top_p and top_k truncate sampling but not the scores, which are those of the full distribution.",
+                stacklevel=3,
+            )
+        return Sampling(args.max_new_tokens, args.temperature, args.top_p, args.top_k or 0, args.generation_batch_size)
+
+    def _shape(self) -> Shape:
+        args, join = self.args, objectives.JOINT_MODES[self._joint_mode()]
+        return Shape(args.num_turns, args.num_generations, join, args.early_termination_threshold)
+
+    def _planned_updates(self) -> int:
+        """Optimizer steps per agent if no branch terminates early."""
+        joint = len(self._shape().join(self.num_agents, self.args.num_generations))
+        samples = self.cursor.items * sum(joint**t for t in range(self.args.num_turns))
+        return self.args.num_train_epochs * -(-samples // self.args.train_batch_size)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    def train(self, resume_from_checkpoint: str | Path | None = None) -> None:
+        """Run all epochs, or from a checkpoint on; returns early (`stopped`) when the monitor asks."""
+        if not len(self.train_dataset):
+            raise ValueError("train() needs a train_dataset with at least one item.")
+        self.stopped = False
+        if resume_from_checkpoint is None:
+            self.tracker.begin(self._parameters())
+        else:
+            self.load_checkpoint(resume_from_checkpoint, tracking=True)
+        try:
+            self._epochs()
+        except BaseException as error:
+            self.tracker.end(KILLED if isinstance(error, KeyboardInterrupt) else FAILED)
+            raise
+        self.tracker.end(KILLED if self.stopped else FINISHED)
+
+    def _epochs(self) -> None:
+        while not self.cursor.finished:
+            while not self.cursor.epoch_done:
+                self._item_step()
+                if self.stopped:
+                    return
+            self._end_epoch()
+        if self.args.save_interval:
+            self.save_checkpoint()
+        self._log(self.ledger.take(self.env_step))
+
+    def _item_step(self) -> None:
+        if self.args.eval_interval and self.cursor.position % self.args.eval_interval == 0:
+            self.evaluate()
+        index = self.cursor.index()
+        seed = derive_seed(self.args.seed, "train", self.cursor.done)
+        tree = self.rollout.expand([(index, self.train_dataset[index])], self._shape(), seed, self.env_step)[0]
+        self._collect(tree)
+        self.cursor.advance()
+        if self.ledger.due(self.env_step):
+            self._log(self.ledger.take(self.env_step) | self.watch.take())
+        self._maybe_save()
+        self.monitor.progress(self.cursor.done, self.cursor.total, self.latest_metrics)
+
+    def _maybe_save(self) -> None:
+        stop = self.monitor.stop_requested()
+        if stop or (self.args.save_interval and self.cursor.done % self.args.save_interval == 0):
+            self.save_checkpoint()
+        self.stopped = stop
+
+    def _collect(self, tree: RolloutTree) -> None:
+        """Samples of the tree's nodes go to the trace and, in environment order, to the buffers."""
+        samples = [self._samples(node, self.node_count + i) for i, node in enumerate(tree.nodes)]
+        self.tracker.nodes(tree_records(tree, self.node_count, "train", self.cursor.epoch, samples))
+        self.node_count += len(tree.nodes)
+        for node, node_samples in zip(tree.nodes, samples):
+            self.env_step = node.step
+            self.second_turns += node.turn == 2
+            self.watch.tokens += sum(len(c.token_ids) for row in node.completions for c in row)
+            self.ledger.add(node_metrics(node, self.args.reference_kl_coef))
+            for sample in node_samples:
+                self.buffers[sample.agent].append(sample)
+            self._update(full_only=True)
+
+    def _end_epoch(self) -> None:
+        self._update(full_only=False)
+        if self.args.num_turns > 1 and not self.second_turns:
+            warnings.warn(
+                f"No branch reached turn 2 in epoch {self.cursor.epoch + 1}: every node's mean reward was above "
+                f"early_termination_threshold ({self.args.early_termination_threshold}); raise it or set it to None.",
+                stacklevel=2,
+            )
+        self.second_turns = 0
+        self.cursor.next_epoch()
+
+    # --- updates ------------------------------------------------------------------------------
+
+    def _update(self, full_only: bool) -> None:
+        """Use up the buffers that are full (or all that hold something); agents update side by side."""
+        least = self.args.rollout_buffer_size if full_only else 1
+        ready = [agent for agent, buffer in enumerate(self.buffers) if len(buffer) >= least]
+        batches = {agent: self._batches(self.buffers[agent]) for agent in ready}
+        for agent in ready:
+            self.buffers[agent] = []
+        if ready:
+            with self.watch("update"):
+                results = self.team.update({agent: list(map(policy_terms, steps)) for agent, steps in batches.items()})
+            for agent in ready:
+                for batch, result in zip(batches[agent], results[agent]):
+                    self._record_update(batch, result)
+
+    def _batches(self, buffer: Sequence[Sample]) -> list[list[Sample]]:
+        size = self.args.train_batch_size
+        return [list(buffer[i : i + size]) for i in range(0, len(buffer), size)]
+
+    def _record_update(self, batch: Sequence[Sample], result: UpdateResult) -> None:
+        scores, entropies = iter(result.scores), iter(result.entropies)
+        for sample in batch:
+            group = range(len(sample.completions))
+            self.ledger.add(
+                sample_metrics(sample, [next(scores) for _ in group], [next(entropies) for _ in group], result)
+            )
+
+    # --- reporting ----------------------------------------------------------------------------
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"algorithm": self.algorithm_name, "models": self.model_names, **dataclasses.asdict(self.args)}
+
+    def _log(self, metrics: Mapping[str, float]) -> None:
+        if metrics:
+            self.latest_metrics |= metrics
+            self.tracker.metrics(self.env_step, metrics)
+
+    def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
+        """`eval/turn_k/...` over the first items of eval_dataset; {} without one, or for 0 samples."""
+        count = self.args.eval_num_samples if num_eval_samples is None else num_eval_samples
+        items = list(enumerate(self.eval_dataset))[:count]
+        if not items:
+            return {}
+        with self.watch("eval"):
+            trees = self._evaluation_trees(items)
+            metrics = evaluation.metrics(trees, self.args.num_turns, [item for _, item in items], self.eval_hooks)
+        self._log(metrics)
+        return metrics
+
+    def _evaluation_trees(self, items: Sequence[tuple[int, Item]]) -> list[RolloutTree]:
+        trees = []
+        for start in range(0, len(items), self.args.eval_batch_size):
+            batch = items[start : start + self.args.eval_batch_size]
+            trees += self._single_paths(batch, derive_seed(self.args.seed, "eval", start))
+        for tree in trees:
+            records = evaluation.records(tree, self.node_count, self.env_step, self.cursor.epoch)
+            self.node_count += len(records)
+            self.tracker.nodes(records)
+        return trees
+
+    def play(self, items: Sequence[Item], seed: int = 0) -> list[RolloutTree]:
+        """One completion per agent and turn for each item, with the present weights; nothing is recorded."""
+        return self._single_paths(list(enumerate(items)), derive_seed(seed, "play"))
+
+    def _single_paths(self, items: Sequence[tuple[int, Item]], seed: int) -> list[RolloutTree]:
+        shape = Shape(self.args.num_turns, 1, objectives.aligned_responses, None)
+        return self.rollout.expand(items, shape, seed, self.env_step)
+
+    # --- saving -------------------------------------------------------------------------------
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """`agent_i/` with model and tokenizer for each agent; AutoModelForCausalLM reads it back bit-equal."""
+        folders = [Path(output_dir) / f"agent_{i}" for i in range(self.num_agents)]
+        with self.watch("save"):
+            self.team.save(folders)
+        self.tracker.artifacts(Path(output_dir))
+
+    def save_checkpoint(self) -> Path:
+        """Everything a later `train(resume_from_checkpoint=)` needs to go on as if never interrupted."""
+        with self.watch("save"):
+            path = checkpoint.write(self.checkpoint_dir, self.cursor.done, resume.capture(self))
+        log.info("Checkpoint written: %s", path)
+        return path
+
+    def load_checkpoint(self, folder: str | Path, tracking: bool = False) -> None:
+        """Restore models, optimizers, buffers, cursor and random states; tracking True: rewind the trackers too."""
+        resume.restore(self, checkpoint.read(Path(folder)), tracking)

@@ -1,0 +1,51 @@
+"""What a checkpoint holds of a trainer, and how it is put back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench import checkpoint
+from workbench.types import Completion, Sample
+
+if TYPE_CHECKING:
+    from workbench.trainers.base import Trainer
+
+COUNTERS = ("env_step", "node_count", "second_turns")
+
+
+def capture(trainer: Trainer) -> dict[str, Any]:
+    """Everything that the next item depends on, as plain containers, numbers and tensors."""
+    return {
+        "algorithm": trainer.algorithm_name,
+        "counters": {name: getattr(trainer, name) for name in COUNTERS},
+        "cursor": trainer.cursor.state(),
+        "buffers": [[dataclasses.asdict(sample) for sample in buffer] for buffer in trainer.buffers],
+        "ledger": trainer.ledger.state(),
+        "latest_metrics": trainer.latest_metrics,
+        "tracker": trainer.tracker.mark(),
+        "random": checkpoint.random_state(),
+        "models": trainer.team.state(),
+    }
+
+
+def restore(trainer: Trainer, state: Mapping[str, Any], tracking: bool) -> None:
+    """Inverse of capture. tracking True: the trackers forget what they saw after the checkpoint."""
+    if state["algorithm"] != trainer.algorithm_name:
+        raise ValueError(f"The checkpoint is of {state['algorithm']}, not of {trainer.algorithm_name}.")
+    trainer.cursor.load_state(state["cursor"])
+    trainer.team.load_state(state["models"])
+    for name in COUNTERS:
+        setattr(trainer, name, state["counters"][name])
+    trainer.buffers = [[_sample(sample) for sample in buffer] for buffer in state["buffers"]]
+    trainer.ledger.load_state(state["ledger"])
+    trainer.latest_metrics = dict(state["latest_metrics"])
+    checkpoint.restore_random_state(state["random"])
+    if tracking:
+        trainer.tracker.rewind(state["tracker"])
+
+
+def _sample(values: Mapping[str, Any]) -> Sample:
+    completions = tuple(Completion(**c) for c in values["completions"])
+    return Sample(**{**values, "completions": completions})

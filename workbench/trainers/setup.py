@@ -1,0 +1,173 @@
+"""From a trainer's constructor arguments to loaded workers: counts, devices, tokenizers, models."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from workbench.callbacks import Formatter, Transition, resolve_formatters
+from workbench.config import TrainingConfig
+from workbench.models.devices import resolve_device
+from workbench.models.language_model import LanguageModel
+from workbench.models.loading import ModelOptions, add_special_tokens, load_model, load_tokenizer
+from workbench.models.policy import Policy
+from workbench.parallel.handles import LocalHandle
+from workbench.parallel.team import Team
+from workbench.rewards import RewardFunction
+from workbench.rollout import Environment
+
+Source: TypeAlias = str | PreTrainedModel
+Tokenizers: TypeAlias = PreTrainedTokenizerBase | Sequence[PreTrainedTokenizerBase] | None
+
+
+@dataclass(frozen=True)
+class TeamPlan:
+    """Everything about the models that can be decided before one is loaded."""
+
+    sources: tuple[Source, ...]  # [n]
+    tokenizers: tuple[PreTrainedTokenizerBase | None, ...]  # [n] None: load it from the source
+    options: ModelOptions
+
+    @property
+    def names(self) -> list[str]:
+        """Each agent's model name, for logs."""
+        return [s if isinstance(s, str) else s.config._name_or_path or type(s).__name__ for s in self.sources]
+
+
+def plan_team(
+    agent_model: str | None,
+    agents: Sequence[Source] | None,
+    num_agents: int | None,
+    tokenizer: Tokenizers,
+    model_config: Mapping[str, Any] | None,
+    args: TrainingConfig,
+) -> TeamPlan:
+    """Check the model arguments against each other; ValueError names the one to change."""
+    sources = _sources(agent_model, agents, num_agents, args)
+    options = ModelOptions.parse(model_config)
+    if not all(isinstance(s, str) for s in sources):
+        options.refuse_for_loaded()
+    return TeamPlan(tuple(sources), _tokenizers(tokenizer, sources), options)
+
+
+def _sources(
+    agent_model: str | None, agents: Sequence[Source] | None, num_agents: int | None, args: TrainingConfig
+) -> list[Source]:
+    if agents is None:
+        if agent_model is None:
+            raise ValueError("Give agent_model (one name for all agents) or agents (a list of names or models).")
+        if not isinstance(agent_model, str):
+            raise ValueError("agent_model must be a model name; pass loaded models in agents=[...].")
+        return [agent_model] * _count(num_agents, args)
+    if isinstance(agents, str) or not agents:
+        raise ValueError("agents must be a non-empty list of model names or loaded models, one per agent.")
+    if agent_model is not None and any(a != agent_model for a in agents if isinstance(a, str)):
+        raise ValueError(f"agent_model ({agent_model!r}) and agents disagree; give only one of them.")
+    for i, agent in enumerate(agents):
+        if not isinstance(agent, str) and not hasattr(agent, "generate"):
+            raise ValueError(f"agents[{i}] is {type(agent).__name__}, not a model name or a model that can generate.")
+    return list(agents)
+
+
+def _count(num_agents: int | None, args: TrainingConfig) -> int:
+    count = args.num_agents if num_agents is None else num_agents
+    if count < 1:
+        raise ValueError(f"num_agents must be at least 1, got {count}.")
+    return count
+
+
+def settle_num_agents(args: TrainingConfig, count: int) -> TrainingConfig:
+    """A copy of args that says how many agents there really are; warns when it said otherwise."""
+    args = copy.copy(args)
+    if args.num_agents != count:
+        default = args.__dataclass_fields__["num_agents"].default
+        if args.num_agents != default:
+            warnings.warn(
+                f"args.num_agents is {args.num_agents}, but there are {count} agents; using {count}.", stacklevel=4
+            )
+        args.num_agents = count
+    return args
+
+
+def _tokenizers(tokenizer: Tokenizers, sources: Sequence[Source]) -> tuple[PreTrainedTokenizerBase | None, ...]:
+    if isinstance(tokenizer, (list, tuple)):
+        if len(tokenizer) != len(sources):
+            raise ValueError(
+                f"tokenizer has {len(tokenizer)} entries for {len(sources)} agents; give one, or one per agent."
+            )
+        return tuple(tokenizer)
+    loaded = [i for i, s in enumerate(sources) if not isinstance(s, str)]
+    if tokenizer is None and loaded:
+        raise ValueError(f"tokenizer is required, because agents[{loaded[0]}] is a loaded model and not a name.")
+    return (tokenizer,) * len(sources)
+
+
+def checked_reward(
+    function: Callable[..., Any] | None, num_agents: int, processor: Callable[[float], float] | None, per_agent: bool
+) -> RewardFunction:
+    """The reward function behind its calling contract."""
+    if function is None:
+        raise ValueError("reward_func is required: a function of one completion list per agent that returns numbers.")
+    return RewardFunction(function, num_agents, processor, per_agent)
+
+
+def build_environment(
+    reward: RewardFunction,
+    formatters: Formatter | Sequence[Formatter] | None,
+    transition: Callable[..., Any] | None,
+    args: TrainingConfig,
+) -> Environment:
+    """The user's callbacks, checked."""
+    if args.num_turns > 1 and transition is None:
+        raise ValueError(
+            f"num_turns is {args.num_turns}, which needs an external_transition that returns the next turn's "
+            "prompts; pass one, or set num_turns=1."
+        )
+    return Environment(
+        formatters=resolve_formatters(formatters, reward.num_agents),
+        reward=reward,
+        transition=Transition(transition, reward.num_agents) if transition is not None else None,
+        passthrough=args.external_prompt_passthrough,
+    )
+
+
+def build_team(plan: TeamPlan, args: TrainingConfig, planned_updates: int) -> tuple[Team, list[PreTrainedModel]]:
+    """Load what has to be loaded and place it. Returns the team and its models [n]."""
+    device = resolve_device(args.agent_devices, "agent_devices")
+    reference_device = resolve_device(args.reference_devices, "reference_devices") if args.reference_devices else device
+    # One slot per model: a name is loaded once per agent, an object listed twice stays one model.
+    slots = [agent if isinstance(source, str) else id(source) for agent, source in enumerate(plan.sources)]
+    policies: dict[int, LocalHandle] = {}
+    references: dict[int, LocalHandle] = {}
+    for agent, slot in enumerate(slots):
+        if slot in policies:
+            continue
+        model, tokenizer = _loaded(plan.sources[agent], plan.tokenizers[agent], plan.options)
+        name = f"agent {agent}"
+        if args.reference_kl_enabled:
+            frozen = copy.deepcopy(model).requires_grad_(False)
+            references[slot] = LocalHandle(
+                LanguageModel(frozen, tokenizer, args, reference_device, f"{name}'s reference")
+            )
+        policies[slot] = LocalHandle(Policy(model, tokenizer, args, device, name, planned_updates))
+    team = Team([policies[s] for s in slots], [references[s] for s in slots if references])
+    return team, [policies[s].worker.model for s in slots]
+
+
+def _loaded(
+    source: Source, tokenizer: PreTrainedTokenizerBase | None, options: ModelOptions
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    if isinstance(source, str):
+        tokens = tokenizer if tokenizer is not None else load_tokenizer(source, options)
+        model = load_model(source, options)
+    else:
+        assert tokenizer is not None, "checked in _tokenizers"
+        model, tokens = source, tokenizer
+    if options.special_tokens:
+        add_special_tokens(tokens, model, options.special_tokens)
+    return model, tokens
