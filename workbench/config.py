@@ -136,12 +136,12 @@ class MAGRPOConfig(TrainingConfig):
                 f"num_generations must be at least 2 for {type(self).__name__}, got {self.num_generations}."
             )
         if self.discount != 1.0:
-            warnings.warn("discount is not used by the REINFORCE family: returns are undiscounted.", stacklevel=4)
+            warnings.warn("discount is not used by the REINFORCE family: returns are undiscounted.", stacklevel=5)
         if self.advantage_normalization and self.advantage_mode != "mean":
             warnings.warn(
                 f"advantage_normalization is on, so advantage_mode {self.advantage_mode!r} gives the same numbers as "
                 "'mean'; set advantage_normalization=False to see the difference.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -135,8 +135,13 @@ def token_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor
     logits [B, T, V] at the positions that predict `tokens` [B, T]. Returns [B, T].
     top_p / top_k truncation is not reflected.
     """
-    flat = logits.float().div(temperature).flatten(0, -2)
+    flat = _tempered(logits, temperature).flatten(0, -2)
     return -F.cross_entropy(flat, tokens.flatten(), reduction="none").view(tokens.shape)
+
+
+def _tempered(logits: Tensor, temperature: float) -> Tensor:
+    """float32 logits / temperature; with a large vocabulary, the copy that a division by 1 makes is worth saving."""
+    return logits.float() if temperature == 1.0 else logits.float() / temperature
 
 
 def sequence_score(logprobs: Tensor, is_completion: Tensor) -> Tensor:
@@ -149,8 +154,7 @@ def sequence_score(logprobs: Tensor, is_completion: Tensor) -> Tensor:
 
 def mean_token_entropy(logits: Tensor, is_completion: Tensor, temperature: float) -> Tensor:
     """Mean over the completion of the entropy of the next-token distribution, in nats. -> [B]."""
-    log_p = torch.log_softmax(logits.float() / temperature, -1)
-    entropy = -(log_p.exp() * log_p).nan_to_num().sum(-1)
+    entropy = torch.special.entr(torch.softmax(_tempered(logits, temperature), -1)).sum(-1)
     return entropy.masked_fill(~is_completion, 0.0).sum(-1) / is_completion.sum(-1)
 
 

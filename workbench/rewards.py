@@ -88,10 +88,11 @@ class RewardFunction:
         joint = len(completions[0])
         context = {"prompts": [prompt] * joint, "batch_items": [item] * joint}
         args, kwargs = _arguments(self.signature, list(completions), context)
-        rows = self._rows(_plain(self.function(*args, **kwargs)), joint, where)
+        rows = self._rows(_plain(self.function(*args, **kwargs)), completions, where)
         return tuple(tuple(self._processed(r, j, completions, where) for j, r in enumerate(row)) for row in rows)
 
-    def _rows(self, raw: Any, joint: int, where: str) -> list[list[Any]]:
+    def _rows(self, raw: Any, completions: Sequence[list[str]], where: str) -> list[list[Any]]:
+        joint = len(completions[0])
         if joint == 1 and (raw is None or isinstance(raw, Real)):
             raw = [raw]
         if not isinstance(raw, list):
@@ -109,10 +110,11 @@ class RewardFunction:
                 f"reward: return {joint} numbers, or train with MAAC or IAC."
             )
         shape = f"{len(raw)} values" if rows and rows[0] != raw[0] else f"{len(raw)} rows of {[len(r) for r in rows]}"
+        listed = "; ".join(_shown(completions, j, 60) for j in range(min(joint, 4))) + ("; ..." if joint > 4 else "")
         also = f" or {self.num_agents} rows of {joint}" if self.per_agent else ""
         raise ValueError(
             f"reward_func returned {shape} for {where}, which has {joint} joint responses; "
-            f"return a list of {joint} numbers{also}, one per joint response."
+            f"return a list of {joint} numbers{also}, one per joint response: {listed}."
         )
 
     def _processed(self, reward: Any, joint: int, completions: Sequence[list[str]], where: str) -> float | None:
@@ -123,12 +125,15 @@ class RewardFunction:
                 raise ValueError(f"{name} needs numbers, got {reward!r} for {where}.")
             reward = float(step(reward))
             if not math.isfinite(reward):
-                texts = ", ".join(f"agent {a}: {texts[joint][:200]!r}" for a, texts in enumerate(completions))
                 raise ValueError(
-                    f"{name} gave {reward} for {where}, joint response {joint} ({texts}); "
+                    f"{name} gave {reward} for {where}, joint response {joint} ({_shown(completions, joint)}); "
                     "return a finite number, or None for a response that cannot be scored."
                 )
         return float(reward)
+
+
+def _shown(completions: Sequence[list[str]], joint: int, characters: int = 200) -> str:
+    return ", ".join(f"agent {agent}: {texts[joint][:characters]!r}" for agent, texts in enumerate(completions))
 
 
 def _plain(raw: Any) -> Any:
@@ -165,7 +170,12 @@ def _arguments(
     for parameter in _positional(signature):
         if not waiting:
             break
-        args.append(missing.pop(parameter.name) if parameter.name in missing else waiting.pop(0))
+        if parameter.name in missing:
+            args.append(missing.pop(parameter.name))
+        elif parameter.default is parameter.empty:
+            args.append(waiting.pop(0))
+        else:
+            break  # only reached without *args: _check_arity refuses a default between completions
     args.extend(waiting)
     takes_any = _has(signature, inspect.Parameter.VAR_KEYWORD)
     return args, {name: value for name, value in missing.items() if takes_any or name in signature.parameters}
@@ -174,6 +184,7 @@ def _arguments(
 def _check_arity(signature: inspect.Signature, num_agents: int) -> None:
     takers = [p for p in _positional(signature) if p.name not in CONTEXT]
     required = [p.name for p in takers if p.default is p.empty]
+    anywhere = _has(signature, inspect.Parameter.VAR_POSITIONAL)
     keyword = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     unfilled = required[num_agents:] + [name for name in keyword if name not in CONTEXT]
     if unfilled:
@@ -181,8 +192,8 @@ def _check_arity(signature: inspect.Signature, num_agents: int) -> None:
             f"reward_func requires argument {unfilled[0]!r}, which nothing fills: it gets {num_agents} completion "
             "lists (one per agent) and, by name, prompts and batch_items; give it a default or use functools.partial."
         )
-    if len(takers) < num_agents and not _has(signature, inspect.Parameter.VAR_POSITIONAL):
+    if len(required) < num_agents and not (anywhere and len(required) == len(takers)):
         raise ValueError(
-            f"reward_func takes {len(takers)} completion lists, but there are {num_agents} agents; "
-            "give it one parameter per agent."
+            f"reward_func takes {len(required)} completion lists, but there are {num_agents} agents; "
+            "give it one parameter without a default per agent."
         )

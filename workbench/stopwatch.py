@@ -16,15 +16,21 @@ class Stopwatch:
     def __init__(self) -> None:
         self.monitor: Monitor = NullMonitor()
         self.seconds: dict[str, float] = defaultdict(float)
+        self._evaluating = False
         self.tokens = 0  # generated since the last `take`
 
     @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         self.monitor.phase(phase)
+        if self._evaluating:  # an evaluation's rollouts are not training time
+            yield
+            return
+        self._evaluating = phase == "eval"
         start = time.perf_counter()
         try:
             yield
         finally:
+            self._evaluating = False
             self.seconds[phase] += time.perf_counter() - start
 
     def take(self) -> dict[str, float]:

@@ -111,6 +111,7 @@ class Term:
     completion: Completion
     weight: float  # the (normalised) advantage
     share: float  # its part of the batch mean; the shares of one optimizer step sum to 1
+    where: str = ""  # names it in errors: "item 3, turn 1"
 
 
 @dataclass(frozen=True, slots=True)

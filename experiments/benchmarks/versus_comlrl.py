@@ -11,6 +11,7 @@ import os
 import statistics
 import time
 import warnings
+from pathlib import Path
 
 os.environ.setdefault("WANDB_MODE", "disabled")
 
@@ -18,21 +19,34 @@ import torch
 import typer
 from comlrl.trainers.reinforce import MAGRPOConfig as TheirConfig
 from comlrl.trainers.reinforce import MAGRPOTrainer as TheirTrainer
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
+import workbench
 from workbench import MAGRPOConfig, MAGRPOTrainer
-from workbench.models.tiny import tiny_tokenizer
 
-IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+STORYTELLER = Path(workbench.__file__).parent / "models" / "builtin" / "storyteller"
 
 
-def small_model() -> LlamaForCausalLM:
-    """A random Llama of 3.3 million parameters that all but never writes eos: both sides generate to the limit."""
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(STORYTELLER)
+
+
+SHAPES = {  # vocabulary, hidden size, intermediate size, layers: about 3 million parameters each
+    "chat-vocabulary": (49_152, 64, 160, 2),  # as many words as SmolLM2 knows
+    "deep": (2048, 128, 352, 13),
+    "storyteller": (2048, 224, 640, 4),
+}
+
+
+def small_model(shape: str) -> LlamaForCausalLM:
+    """A random Llama that all but never writes eos: both sides generate to the limit."""
     torch.manual_seed(0)
-    size = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 4}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=259, tie_word_embeddings=True, **size, **IDS))
-    model.generation_config = GenerationConfig(**IDS)
-    return model
+    words, hidden, intermediate, layers = SHAPES[shape]
+    config = AutoConfig.from_pretrained(
+        STORYTELLER, vocab_size=words, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 32, head_dim=32,
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
 
 
 def reward(first: list[str], second: list[str]) -> list[float]:
@@ -43,7 +57,12 @@ def transition(prompt: str, agent_completions: list[str], **_: object) -> list[s
     return [f"{prompt} The other wrote {text[:20]}. Again:" for text in reversed(agent_completions)]
 
 
-def trainer(kind: str, generations: int, tokens: int, items: int):  # noqa: ANN201 - one of two unrelated classes
+def prompts(count: int, words: int) -> list[dict[str, str]]:
+    filler = "tell a short story about the fox and the old bridge by the river where the lantern shone".split()
+    return [{"prompt": f"Item {i}: " + " ".join(filler[k % len(filler)] for k in range(words))} for i in range(count)]
+
+
+def trainer(kind: str, generations: int, tokens: int, items: int, words: int, shape: str):  # noqa: ANN201 - one of two unrelated classes
     """A trainer of either side over `items` equal items, one epoch."""
     config, cls = (MAGRPOConfig, MAGRPOTrainer) if kind == "ours" else (TheirConfig, TheirTrainer)
     args = config(
@@ -52,28 +71,28 @@ def trainer(kind: str, generations: int, tokens: int, items: int):  # noqa: ANN2
         agent_learning_rate=1e-4,
     )  # fmt: skip
     return cls(
-        agents=[small_model(), small_model()], tokenizer=tiny_tokenizer(), reward_func=reward, args=args,
-        train_dataset=[{"prompt": f"Item {i}: write something."} for i in range(items)],
-        external_transition=transition, **({"wandb_config": None}),
+        agents=[small_model(shape), small_model(shape)], tokenizer=tokenizer(), reward_func=reward, args=args,
+        train_dataset=prompts(items, words),
+        external_transition=transition,
     )  # fmt: skip
 
 
-def seconds_per_item(kind: str, generations: int, tokens: int, items: int) -> float:
-    subject = trainer(kind, generations, tokens, items)
+def seconds_per_item(kind: str, generations: int, tokens: int, items: int, words: int, shape: str) -> float:
+    subject = trainer(kind, generations, tokens, items, words, shape)
     start = time.perf_counter()
     subject.train()
     return (time.perf_counter() - start) / items
 
 
-def main(generations: int = 4, tokens: int = 32, items: int = 2, rounds: int = 5, threads: int = 2) -> None:
+def main(generations: int = 4, tokens: int = 32, words: int = 16, shape: str = "chat-vocabulary", items: int = 2, rounds: int = 5, threads: int = 2) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
-    print(f"{sum(p.numel() for p in small_model().parameters()) / 1e6:.2f} M parameters, K = {generations}, 2 turns, "
-          f"{tokens} tokens, 2 agents, {threads} threads, {items} items per measurement")  # fmt: skip
+    print(f"{sum(p.numel() for p in small_model(shape).parameters()) / 1e6:.2f} M parameters ({shape}), K = {generations}, 2 turns, "
+          f"prompts of {words} words, {tokens} new tokens, 2 agents, {threads} threads, {items} items per measurement")  # fmt: skip
     ratios = []
     for i in range(rounds + 1):
-        theirs = seconds_per_item("comlrl", generations, tokens, items)
-        ours = seconds_per_item("ours", generations, tokens, items)
+        theirs = seconds_per_item("comlrl", generations, tokens, items, words, shape)
+        ours = seconds_per_item("ours", generations, tokens, items, words, shape)
         label = "warm-up" if i == 0 else f"round {i}"
         print(f"{label}: comlrl {theirs:.2f} s/item, marl-workbench {ours:.2f} s/item, ratio {theirs / ours:.2f}", flush=True)
         if i:

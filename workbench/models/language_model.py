@@ -6,25 +6,21 @@ another process. It knows nothing of rewards, advantages or other agents.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from workbench import objectives
 from workbench.config import TrainingConfig
-from workbench.models.batching import ScoringBatch, left_padded, micro_batches, scoring_batch
+from workbench.models.batching import ScoringBatch, micro_batches, positions, scoring_batch
+from workbench.models.decoding import Decoder
+from workbench.models.loading import ModelError
 from workbench.models.text import PromptEncoder
 from workbench.types import Completion, Prompt, Sampling
 
@@ -54,6 +50,7 @@ class LanguageModel:
         self.pad = next((i for i in (tokenizer.pad_token_id, *sorted(self.terminators)) if i is not None), 0)
         self.context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.accepts = frozenset(inspect.signature(inner_model(model).forward).parameters)
+        self.decoder = Decoder(self.model, self.accepts, self.terminators, self.pad)
 
     # --- sampling -----------------------------------------------------------------------------
 
@@ -62,59 +59,30 @@ class LanguageModel:
         encoded = [self.encode(p) for p in prompts]
         for text, ids in encoded:
             self._check_length(text, len(ids), sampling.max_new_tokens)
-        rows = [row for row in encoded for _ in range(count)]
-        size = sampling.batch_size or len(rows)
-        with self._seeded(seed), torch.inference_mode():
-            flat = [c for i in range(0, len(rows), size) for c in self._sample(rows[i : i + size], sampling)]
+        generator = torch.Generator(self.device).manual_seed(seed)
+        flat: list[Completion] = []
+        for rows, repeats in _chunks(encoded, count, sampling.batch_size):
+            flat += self._sample(rows, repeats, sampling, generator)
         return [flat[i : i + count] for i in range(0, len(flat), count)]
 
-    def _sample(self, rows: Sequence[tuple[str, tuple[int, ...]]], sampling: Sampling) -> list[Completion]:
-        ids, mask = left_padded([row_ids for _, row_ids in rows], self.pad, self.device)
-        recorder = ScoreRecorder(sampling.temperature)
-        settings = self._generation_config(sampling)
-        with _generation_defaults(self.model, settings):
-            out = self.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                generation_config=settings,
-                logits_processor=LogitsProcessorList([recorder]),
-            )
-        tokens = out[:, ids.shape[1] :]
-        logprobs = recorder.logprobs(tokens)
-        lengths = [self._length(row) for row in tokens.tolist()]
-        is_completion = (
-            torch.arange(tokens.shape[1], device=out.device) < torch.tensor(lengths, device=out.device)[:, None]
-        )
-        scores = objectives.sequence_score(logprobs, is_completion).tolist()
+    def _sample(
+        self, rows: Sequence[tuple[str, tuple[int, ...]]], count: int, sampling: Sampling, generator: torch.Generator
+    ) -> list[Completion]:
+        tokens, scores = self.decoder.sample([ids for _, ids in rows], count, sampling, generator)
+        if not all(map(math.isfinite, scores)):
+            raise ModelError(f"{self.name} gives probabilities that are not finite; its weights are damaged.")
+        sources = [row for row in rows for _ in range(count)]
         return [
-            self._completion(text, prompt_ids, tuple(row[:length]), score)
-            for (text, prompt_ids), row, length, score in zip(rows, tokens.tolist(), lengths, scores)
+            Completion(
+                prompt=text,
+                prompt_ids=prompt_ids,
+                text=self.encode.decode(ids),
+                token_ids=tuple(ids),
+                finished=ids[-1] in self.terminators,
+                logprob=score,
+            )
+            for (text, prompt_ids), ids, score in zip(sources, tokens, scores)
         ]
-
-    def _completion(self, text: str, prompt_ids: tuple[int, ...], ids: tuple[int, ...], score: float) -> Completion:
-        return Completion(
-            prompt=text,
-            prompt_ids=prompt_ids,
-            text=self.encode.decode(ids),
-            token_ids=ids,
-            finished=ids[-1] in self.terminators,
-            logprob=score,
-        )
-
-    def _length(self, row: list[int]) -> int:
-        """Tokens up to and including the first terminator: exactly where generation stopped."""
-        return next((i + 1 for i, token in enumerate(row) if token in self.terminators), len(row))
-
-    def _generation_config(self, sampling: Sampling) -> GenerationConfig:
-        return GenerationConfig(
-            do_sample=True,
-            max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            eos_token_id=sorted(self.terminators) or None,
-            pad_token_id=self.pad,
-        )
 
     def _check_length(self, text: str, prompt_tokens: int, new_tokens: int) -> None:
         if self.context and prompt_tokens + new_tokens > self.context:
@@ -122,13 +90,6 @@ class LanguageModel:
                 f"{self.name}'s prompt of {prompt_tokens} tokens plus max_new_tokens {new_tokens} exceeds its context "
                 f"of {self.context} tokens; shorten the prompt or lower max_new_tokens (prompt starts {text[:80]!r})."
             )
-
-    @contextlib.contextmanager
-    def _seeded(self, seed: int) -> Iterator[None]:
-        """Draw from `seed` and leave the process's random state as it was."""
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
 
     # --- scoring ------------------------------------------------------------------------------
 
@@ -144,12 +105,38 @@ class LanguageModel:
         return result
 
     def _logits(self, batch: ScoringBatch) -> Tensor:
-        """[B, T, V], computed only in the columns that predict a completion token."""
-        width = batch.tokens.shape[1]
-        optional = {"position_ids": batch.position_ids, "logits_to_keep": width, "use_cache": False}
+        """[B, T, V], computed only in the columns that predict a completion token.
+
+        A long prompt that several completions share is read once: its keys and values, gradient
+        included, serve all of them.
+        """
+        cache = self.decoder.cache_name
+        if batch.worth_sharing and cache and not self.config.gradient_checkpointing:  # checkpointing excludes caches
+            return self._logits_after_shared_prompts(batch, cache)
+        mask = torch.cat([batch.prompt_mask[batch.prompt_of], batch.is_completion.long()], 1)[:, :-1]
+        ids = torch.cat([batch.prompts[batch.prompt_of], batch.tokens], 1)[:, :-1]
+        return self._forward(ids, mask, positions(mask), batch.tokens.shape[1])
+
+    def _logits_after_shared_prompts(self, batch: ScoringBatch, cache_name: str) -> Tensor:
+        cache = DynamicCache(config=self.model.config)
+        first = self._forward(batch.prompts, batch.prompt_mask, positions(batch.prompt_mask), 1, {cache_name: cache})
+        first = first[batch.prompt_of]
+        if batch.tokens.shape[1] == 1:
+            return first
+        cache.batch_select_indices(batch.prompt_of)
+        fed = batch.is_completion[:, :-1].long()
+        mask = torch.cat([batch.prompt_mask[batch.prompt_of], fed], 1)
+        where = positions(mask)[:, -fed.shape[1] :]
+        rest = self._forward(batch.tokens[:, :-1], mask, where, fed.shape[1], {cache_name: cache})
+        return torch.cat([first, rest], 1)
+
+    def _forward(
+        self, ids: Tensor, mask: Tensor, position_ids: Tensor, keep: int, cache: Mapping[str, Any] | None = None
+    ) -> Tensor:
+        """Logits of the last `keep` columns."""
+        optional = {"position_ids": position_ids, "logits_to_keep": keep, "use_cache": cache is not None}
         extra = {name: value for name, value in optional.items() if name in self.accepts}
-        logits = self.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, **extra).logits
-        return logits[:, -width:]
+        return self.model(input_ids=ids, attention_mask=mask, **extra, **(cache or {})).logits[:, -keep:]
 
     def save(self, folder: Path) -> None:
         """Model and tokenizer, readable by from_pretrained."""
@@ -157,31 +144,18 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
 
-class ScoreRecorder(LogitsProcessor):
-    """Notes log pi of every sampled token while it is generated, before any truncation.
-
-    A processor sees a step's logits before its token is drawn, so the token is looked up one call
-    later; that keeps one [B, V] row instead of all steps' logits.
-    """
-
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
-        self.pending: Tensor | None = None
-        self.columns: list[Tensor] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self._resolve(input_ids[:, -1:])
-        self.pending = scores.clone()
-        return scores
-
-    def logprobs(self, tokens: Tensor) -> Tensor:
-        """[B, T] of the generated tokens, once generation is over."""
-        self._resolve(tokens[:, -1:])
-        return torch.cat(self.columns, 1)
-
-    def _resolve(self, tokens: Tensor) -> None:
-        if self.pending is not None:
-            self.columns.append(objectives.token_logprobs(self.pending[:, None], tokens, self.temperature))
+def _chunks(
+    encoded: Sequence[tuple[str, tuple[int, ...]]], count: int, size: int | None
+) -> Iterator[tuple[Sequence[tuple[str, tuple[int, ...]]], int]]:
+    """(prompts, completions each) per forward, at most `size` sequences: whole prompts, or parts of one."""
+    if size is None or size >= count:
+        step = len(encoded) if size is None else size // count
+        for i in range(0, len(encoded), step):
+            yield encoded[i : i + step], count
+        return
+    for row in encoded:
+        for i in range(0, count, size):
+            yield [row], min(size, count - i)
 
 
 def terminators(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -190,17 +164,6 @@ def terminators(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> f
     for ids in (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
     return frozenset(found)
-
-
-@contextlib.contextmanager
-def _generation_defaults(model: Any, settings: GenerationConfig) -> Iterator[None]:
-    """Hide the checkpoint's own generation defaults, which would fill every setting we leave open."""
-    inner = inner_model(model)
-    own, inner.generation_config = inner.generation_config, settings
-    try:
-        yield
-    finally:
-        inner.generation_config = own
 
 
 def inner_model(model: Any) -> Any:

@@ -21,7 +21,7 @@ from workbench.models.tiny import tiny_model, tiny_tokenizer
 LOADING_KEYS = ("attn_implementation", "revision", "trust_remote_code", "cache_dir", "token", "subfolder",
                 "quantization_config", "low_cpu_mem_usage", "use_safetensors", "variant")  # fmt: skip
 TOKENIZER_KEYS = ("revision", "trust_remote_code", "cache_dir", "token", "subfolder")
-OWN_KEYS = ("dtype", "torch_dtype", "lora", "special_tokens", "model_kwargs", "critic_value_head_hidden_dim")
+OWN_KEYS = ("dtype", "torch_dtype", "lora", "special_tokens", "model_kwargs")
 BUILTIN_FOLDER = Path(__file__).parent / "builtin"
 
 
@@ -50,6 +50,8 @@ class ModelOptions:
                     "model_config['model_kwargs']."
                 )
         loading = {key: options[key] for key in LOADING_KEYS if key in options}
+        if "dtype" in options and "torch_dtype" in options:
+            raise ModelError("model_config has both dtype and torch_dtype (its old name); give one.")
         return cls(
             dtype=parse_dtype(options.get("dtype", options.get("torch_dtype"))),
             loading=loading | dict(options.get("model_kwargs") or {}),
@@ -59,12 +61,17 @@ class ModelOptions:
 
     def refuse_for_loaded(self) -> None:
         """Loading options have no effect on a model object: say so instead of dropping them."""
-        useless = [*self.loading, *(["dtype"] if self.dtype else [])]
+        useless = [*self.loading, *(["dtype"] if self.dtype else []), *(["lora"] if self.lora is not None else [])]
         if useless:
             raise ModelError(
                 f"model_config[{useless[0]!r}] has no effect on a model that is already loaded; "
-                "load the model with it, or pass the model's name instead."
+                "prepare the model with it, or pass the model's name instead."
             )
+
+    def refuse_loading(self, source: str) -> None:
+        """`source` is made here, not read with from_pretrained: no loading option applies to it."""
+        if self.loading:
+            raise ModelError(f"model_config[{next(iter(self.loading))!r}] has no effect on {source}; remove it.")
 
 
 def parse_dtype(name: Any) -> torch.dtype | None:
@@ -95,6 +102,7 @@ BUILTINS = ("builtin:tiny", *LOCATIONS)
 def load_model(source: str, options: ModelOptions) -> PreTrainedModel:
     """The model in float32 (or options.dtype) on the CPU, with an adapter when options.lora asks for one."""
     if source == "builtin:tiny":
+        options.refuse_loading(source)
         model: PreTrainedModel = tiny_model().to(options.dtype or torch.float32)
     else:
         arguments = {"dtype": options.dtype or torch.float32, **options.loading}

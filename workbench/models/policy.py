@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from workbench import objectives
 from workbench.config import TrainingConfig
 from workbench.models.batching import micro_batches, scoring_batch
 from workbench.models.language_model import LanguageModel
 from workbench.models.learner import Learner, TrainingDiverged
+from workbench.models.loading import ModelError
 from workbench.types import Term, UpdateResult
 
 
@@ -32,7 +36,7 @@ class Policy(LanguageModel):
     ) -> None:
         super().__init__(model, tokenizer, config, device, name)
         if config.gradient_checkpointing:
-            enable_checkpointing(model)
+            enable_checkpointing(model, name)
         self.learner = Learner(model, config, config.agent_learning_rate, planned_updates, name)
 
     def update(self, terms: Sequence[Term]) -> UpdateResult:
@@ -67,8 +71,9 @@ class Policy(LanguageModel):
             if not math.isfinite(score) or not math.isfinite(term.weight):
                 self.learner.clear()
                 raise TrainingDiverged(
-                    f"{self.name}'s loss is not finite (log-probability {score}, advantage {term.weight}) for the "
-                    f"completion {term.completion.text[:80]!r}; lower agent_learning_rate or check the rewards."
+                    f"{self.name}'s loss is not finite (log-probability {score}, advantage {term.weight}) at "
+                    f"{term.where}, completion {term.completion.text[:80]!r}; "
+                    "lower agent_learning_rate or check the rewards."
                 )
 
     def _clip(self, terms: Sequence[Term]) -> float:
@@ -77,7 +82,7 @@ class Policy(LanguageModel):
             self.learner.clear()
             worst = max(terms, key=lambda t: abs(t.weight))
             raise TrainingDiverged(
-                f"{self.name}'s gradient is not finite; the largest advantage ({worst.weight:g}) is that of the "
+                f"{self.name}'s gradient is not finite; the largest advantage ({worst.weight:g}) is at {worst.where}, "
                 f"completion {worst.completion.text[:80]!r}; lower agent_learning_rate or clip the rewards."
             )
         return norm
@@ -92,15 +97,16 @@ class Policy(LanguageModel):
         self.learner.load_state(state)
 
 
-def enable_checkpointing(model: PreTrainedModel) -> None:
-    """Recompute activations in the backward pass.
+def enable_checkpointing(model: PreTrainedModel, name: str) -> None:
+    """Recompute each layer's activations in the backward pass.
 
-    That works in training mode only, so there the dropouts are disarmed one by one.
+    The model's own switch works in training mode only, which would bring dropout back and make
+    some models drop their cache while sampling; so the layers are wrapped one by one.
     """
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.train()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.eval()
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ModelError(
+            f"{name}'s model ({type(model).__name__}) does not support gradient_checkpointing; turn it off."
+        )
+    for layer in layers:
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)

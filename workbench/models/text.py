@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from transformers import PreTrainedTokenizerBase
 
 from workbench.models.loading import ModelError
@@ -39,6 +41,6 @@ class PromptEncoder:
         bos = self.tokenizer.bos_token
         return not isinstance(prompt, str) or bool(bos and text.startswith(bos))
 
-    def decode(self, ids: tuple[int, ...]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Text without special tokens, spaces untouched."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -251,7 +251,7 @@ class Trainer:
     def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
         """`eval/turn_k/...` over the first items of eval_dataset; {} without one, or for 0 samples."""
         count = self.args.eval_num_samples if num_eval_samples is None else num_eval_samples
-        items = list(enumerate(self.eval_dataset))[:count]
+        items = [(index, self.eval_dataset[index]) for index in range(min(count, len(self.eval_dataset)))]
         if not items:
             return {}
         with self.watch("eval"):

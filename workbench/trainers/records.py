@@ -20,7 +20,12 @@ from workbench.types import (
 def policy_terms(batch: Sequence[Sample]) -> list[Term]:
     """Mean over the batch's samples of the mean over each sample's completions."""
     return [
-        Term(completion, weight, 1.0 / (len(batch) * len(sample.completions)))
+        Term(
+            completion,
+            weight,
+            share=1.0 / (len(batch) * len(sample.completions)),
+            where=f"item {sample.item}, turn {sample.turn}",
+        )
         for sample in batch
         for completion, weight in zip(sample.completions, sample.weights)
     ]
@@ -94,9 +99,7 @@ def node_metrics(node: Node, kl_coefficient: float) -> dict[str, float]:
     kls = [c.kl for row in node.completions for c in row]
     if (kl := mean_of(kls)) is not None:
         values |= {"reference_kl_mean": kl, "reference_kl_penalty_mean": kl_coefficient * kl}
-    unscored = sum(r is None for r in node.rewards) / len(node.rewards)
-    if unscored:
-        values["unscored_fraction"] = unscored
+    values["unscored_fraction"] = sum(r is None for r in node.rewards) / len(node.rewards)
     return {prefix + name: value for name, value in values.items() if value is not None}
 
 

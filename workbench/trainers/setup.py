@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,11 +101,22 @@ def _tokenizers(tokenizer: Tokenizers, sources: Sequence[Source]) -> tuple[PreTr
             raise ValueError(
                 f"tokenizer has {len(tokenizer)} entries for {len(sources)} agents; give one, or one per agent."
             )
-        return tuple(tokenizer)
-    loaded = [i for i, s in enumerate(sources) if not isinstance(s, str)]
-    if tokenizer is None and loaded:
-        raise ValueError(f"tokenizer is required, because agents[{loaded[0]}] is a loaded model and not a name.")
-    return (tokenizer,) * len(sources)
+        for (a, first), (b, second) in itertools.combinations(enumerate(sources), 2):
+            if first is second and not isinstance(first, str) and tokenizer[a] is not tokenizer[b]:
+                raise ValueError(
+                    f"agents[{a}] and agents[{b}] are one model but have different tokenizers; give it one."
+                )
+        return _required(tokenizer, sources)
+    return _required((tokenizer,) * len(sources), sources)
+
+
+def _required(
+    tokenizers: Sequence[PreTrainedTokenizerBase | None], sources: Sequence[Source]
+) -> tuple[PreTrainedTokenizerBase | None, ...]:
+    for agent, (tokenizer, source) in enumerate(zip(tokenizers, sources)):
+        if tokenizer is None and not isinstance(source, str):
+            raise ValueError(f"tokenizer is required, because agents[{agent}] is a loaded model and not a name.")
+    return tuple(tokenizers)
 
 
 def checked_reward(
