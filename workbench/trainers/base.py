@@ -80,6 +80,7 @@ class Trainer:
         self.stopped = False
         self.env_step = 0
         self.node_count = 0
+        self.warned_of_turns = False
         self.second_turns = 0  # nodes of turn 2 in the present epoch
         self.cursor = Cursor(
             len(self.train_dataset or ()), self.args.num_train_epochs, self.args.seed, self.args.shuffle
@@ -201,7 +202,8 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         self._update(full_only=False)
-        if self.args.num_turns > 1 and not self.second_turns:
+        if self.args.num_turns > 1 and not self.second_turns and not self.warned_of_turns:
+            self.warned_of_turns = True
             warnings.warn(
                 f"No branch reached turn 2 in epoch {self.cursor.epoch + 1}: every node's mean reward was above "
                 f"early_termination_threshold ({self.args.early_termination_threshold}); raise it or set it to None.",

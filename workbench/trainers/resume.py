@@ -12,7 +12,7 @@ from workbench.types import Completion, Sample
 if TYPE_CHECKING:
     from workbench.trainers.base import Trainer
 
-COUNTERS = ("env_step", "node_count", "second_turns")
+COUNTERS = ("env_step", "node_count", "second_turns", "warned_of_turns")
 
 
 def capture(trainer: Trainer) -> dict[str, Any]:
