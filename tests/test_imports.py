@@ -25,7 +25,7 @@ LAYERS = [
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 HOMES = {"streamlit": {"ui"}, "mlflow": {"tracking"}, "wandb": {"tracking"}, "peft": {"models"}}
-HOMES["transformers"] = {"models", "trainers"}  # trainers name its types in signatures only
+HOMES["transformers"] = {"models"}
 
 
 def modules():
@@ -37,8 +37,16 @@ def room_of(path):
     return parts[0]
 
 
+def at_run_time(node):
+    """All nodes but those under `if TYPE_CHECKING`."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and getattr(child.test, "id", "") == "TYPE_CHECKING"):
+            yield from at_run_time(child)
+
+
 def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in at_run_time(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

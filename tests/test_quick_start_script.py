@@ -31,9 +31,13 @@ def test_loaded_agents_partial_reward_scaled_and_tracked(tmp_path, monkeypatch):
         reward_func=partial(length_ratio, target_min=2, target_max=3),
         reward_processor=RewardProcessors.scale(factor=100.0),
         args=MAGRPOConfig(
-            num_train_epochs=1, agent_learning_rate=5e-5, logging_steps=10, num_generations=8, num_turns=1,
+            num_train_epochs=1,
+            agent_learning_rate=5e-5,
+            logging_steps=10,
+            num_generations=8,
+            num_turns=1,
             max_new_tokens=16,
-        ),  # fmt: skip
+        ),
         train_dataset=Dataset.from_dict({"prompt": ["Describe a city in the clouds:", "Write about a dragon:"]}),
         tokenizer=AutoTokenizer.from_pretrained(name),
         wandb_config={"project": "a-project", "entity": "an-entity", "name": "length-ratio"},

@@ -11,8 +11,18 @@ from typing import Any
 
 _REINFORCE, _ACTOR_CRITIC = "workbench.trainers.reinforce", "workbench.trainers.actor_critic"
 _HOMES = {
-    **dict.fromkeys(("MAREINFORCEConfig", "MAGRPOConfig", "MARLOOConfig", "MAReMaxConfig"), "workbench.config"),
-    **dict.fromkeys(("MAREINFORCETrainer", "MAGRPOTrainer", "MARLOOTrainer", "MAReMaxTrainer"), _REINFORCE),
+    "MAREINFORCEConfig": "workbench.config",
+    "MAGRPOConfig": "workbench.config",
+    "MARLOOConfig": "workbench.config",
+    "MAReMaxConfig": "workbench.config",
+    "MAACConfig": "workbench.config",
+    "IACConfig": "workbench.config",
+    "MAREINFORCETrainer": _REINFORCE,
+    "MAGRPOTrainer": _REINFORCE,
+    "MARLOOTrainer": _REINFORCE,
+    "MAReMaxTrainer": _REINFORCE,
+    "MAACTrainer": _ACTOR_CRITIC,
+    "IACTrainer": _ACTOR_CRITIC,
     "RewardProcessors": "workbench.rewards",
     "Task": "workbench.tasks",
 }

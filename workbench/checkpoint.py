@@ -48,10 +48,11 @@ def read(folder: Path) -> dict[str, Any]:
     return state
 
 
-def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint in `folder`, None when there is none."""
-    found = sorted(p for p in Path(folder).glob("step-*") if (p / "state.pt").is_file())
-    return found[-1] if found else None
+def seed_everything(seed: int) -> None:
+    """Seed the process's random generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def random_state() -> dict[str, Any]:
@@ -61,7 +62,7 @@ def random_state() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     }
 
 
@@ -71,8 +72,8 @@ def restore_random_state(state: dict[str, Any]) -> None:
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    for device, generator in zip(range(torch.cuda.device_count()), state["cuda"]):
+        torch.cuda.set_rng_state(generator, device)
 
 
 def _tuples(value: Any) -> Any:

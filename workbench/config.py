@@ -80,7 +80,11 @@ class TrainingConfig:
     max_grad_norm: float | None = setting(
         1.0, "Clip each optimizer step's gradient norm to this; None = no clipping.", gt=0
     )
-    lr_scheduler: str = setting("constant", "Learning-rate schedule over optimizer steps.", choices=SCHEDULERS)
+    lr_scheduler: str = setting(
+        "constant",
+        "Learning-rate schedule over optimizer steps (transformers' names that need no further setting).",
+        choices=SCHEDULERS,
+    )
     warmup_steps: int = setting(0, "Optimizer steps of linear warm-up (schedules that have one).", ge=0)
     micro_batch_size: int | None = setting(
         None, "Sequences per forward in an update, a memory cap that never changes the update; None = all.", ge=1
@@ -94,6 +98,8 @@ class TrainingConfig:
             setattr(self, spec.name, checked_value(type(self), spec.name, getattr(self, spec.name)))
         if self.train_batch_size is None:
             self.train_batch_size = self.rollout_buffer_size
+        if self.warmup_steps and self.lr_scheduler == "constant":
+            raise ValueError("warmup_steps has no effect with lr_scheduler 'constant'; choose 'constant_with_warmup'.")
         self.check_combinations()
 
     def check_combinations(self) -> None:
@@ -127,7 +133,7 @@ class MAGRPOConfig(TrainingConfig):
     )
 
     def __post_init__(self) -> None:
-        self.joint_mode = JOINT_MODE_ALIASES.get(self.joint_mode, self.joint_mode)
+        self.joint_mode = JOINT_MODE_ALIASES.get(str(self.joint_mode), self.joint_mode)
         super().__post_init__()
 
     def check_combinations(self) -> None:
@@ -170,6 +176,55 @@ class MAReMaxConfig(MAGRPOConfig):
     """MAReMax: the group's best return as baseline."""
 
     advantage_mode: str = redefault(MAGRPOConfig, "advantage_mode", "max")
+
+
+@dataclass
+class ActorCriticConfig(TrainingConfig):
+    """What MAAC and IAC share."""
+
+    num_train_epochs: int = redefault(TrainingConfig, "num_train_epochs", 40)
+    num_generations: int = redefault(TrainingConfig, "num_generations", 1)
+    rollout_buffer_size: int = redefault(TrainingConfig, "rollout_buffer_size", 8)
+    logging_steps: int = redefault(TrainingConfig, "logging_steps", 1)
+    critic_learning_rate: float = setting(5e-6, "Learning rate of the critics' AdamW.", level="basic", gt=0)
+    value_loss_coef: float = setting(0.6, "Weight of the critic's squared error.", ge=0)
+    critic_type: str = setting(
+        "v",
+        "v: the critic values the history; q: history and action. A converged Q leaves the actor no signal.",
+        level="basic",
+        choices=("v", "q"),
+    )
+    critic_devices: Devices = setting(None, "Device or devices of the critics; None = the agents'.")
+
+    def check_combinations(self) -> None:
+        if self.num_turns > 1 and self.num_generations != 1:
+            raise ValueError(
+                f"num_generations must be 1 for {type(self).__name__} with num_turns {self.num_turns}, "
+                f"got {self.num_generations}: a rollout of several turns has one branch."
+            )
+
+
+@dataclass
+class MAACConfig(ActorCriticConfig):
+    """MAAC: one centralised critic over the joint text, one TD error for all agents."""
+
+
+@dataclass
+class IACConfig(ActorCriticConfig):
+    """IAC: a critic per agent on its own history, as a separate model or as a head on the agent's."""
+
+    use_separate_critic: bool = setting(
+        True, "True: critics are models of their own; False: a value head on each agent's model.", level="basic"
+    )
+    value_clip_range: float | None = setting(
+        0.2, "Shared model only: limit of the value's move in one update; None = no clipping.", gt=0
+    )
+    critic_value_head_hidden_dim: int | None = setting(
+        None, "Hidden units of a separate critic's value head; None = a linear head.", ge=1
+    )
+    value_head_hidden_dim: int | None = setting(
+        None, "Hidden units of a shared model's value head; None = a linear head.", ge=1
+    )
 
 
 def checked_value(config: type[TrainingConfig], name: str, value: Any) -> Any:

@@ -175,3 +175,51 @@ def k3_kl(logprobs: Tensor, reference_logprobs: Tensor, is_completion: Tensor) -
     """
     q = (reference_logprobs - logprobs).masked_fill(~is_completion, 0.0)
     return (torch.expm1(q) - q).sum(-1)
+
+
+# --- actor-critic --------------------------------------------------------------------------------
+
+
+def td_targets(rewards: Tensor, values: Tensor, discount: float) -> Tensor:
+    """target_t = r_t + discount * V(h_{t+1}), and r_t alone at the last collected turn, which never bootstraps.
+
+    rewards, values [H] of the turns that were collected; in Q mode values are Q(h_t, a_t) of the
+    actions really sampled. Returns [H]. Source: TD error of the MAAC and IAC sections.
+    """
+    following = torch.cat([values[1:], torch.zeros_like(values[:1])])
+    return rewards + discount * following
+
+
+def td_errors(targets: Tensor, values: Tensor) -> Tensor:
+    """delta_t = target_t - value_t, the actor's weight. [H] -> [H].
+
+    In V mode it is an unbiased advantage once V has converged. In Q mode the critic predicts the
+    target of the very action that was taken, so with a converged Q the weight vanishes in
+    expectation and the actor stops learning; the source uses that weight, so it is offered.
+    """
+    return targets - values
+
+
+def value_loss(values: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
+    """Mean of (target - value)^2, targets constant. All [B]; shares sum to 1 over an optimizer step."""
+    return (shares * (targets.detach() - values).square()).sum()
+
+
+def clipped_value_loss(
+    values: Tensor, old_values: Tensor, targets: Tensor, shares: Tensor, clip_range: float | None
+) -> Tensor:
+    """Mean of max((V - target)^2, (V_clip - target)^2), V_clip = V_old + clip(V - V_old, +-range).
+
+    All [B]; None = no clipping. Source: the shared-model loss of the IAC section.
+    """
+    if clip_range is None:
+        return value_loss(values, targets, shares)
+    old, targets = old_values.detach(), targets.detach()
+    clipped = old + (values - old).clamp(-clip_range, clip_range)
+    return (shares * torch.maximum((values - targets).square(), (clipped - targets).square())).sum()
+
+
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """1 - Var(target - value) / Var(target) over [B]: 1 = perfect, 0 = no better than a constant; NaN if all equal."""
+    spread = targets.var(unbiased=False)
+    return torch.where(spread > 0, 1 - (targets - values).var(unbiased=False) / spread, torch.nan)

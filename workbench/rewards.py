@@ -123,7 +123,10 @@ class RewardFunction:
         for name, step in (("reward_func", float), ("reward_processor", self.processor)):
             if not isinstance(reward, Real) and not hasattr(reward, "__float__"):
                 raise ValueError(f"{name} needs numbers, got {reward!r} for {where}.")
-            reward = float(step(reward))
+            stepped = step(reward)
+            if not isinstance(stepped, Real):
+                raise ValueError(f"{name} must return numbers, got {stepped!r} for {where}.")
+            reward = float(stepped)
             if not math.isfinite(reward):
                 raise ValueError(
                     f"{name} gave {reward} for {where}, joint response {joint} ({_shown(completions, joint)}); "

@@ -21,10 +21,10 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        self.monitor.phase(phase)
-        if self._evaluating:  # an evaluation's rollouts are not training time
+        if self._evaluating:  # an evaluation's rollouts are neither training time nor another phase
             yield
             return
+        self.monitor.phase(phase)
         self._evaluating = phase == "eval"
         start = time.perf_counter()
         try:

@@ -16,6 +16,9 @@ from typing import Any
 Prompt = str | list[dict[str, str]]
 """What a formatter returns: plain text, or chat messages for the tokenizer's chat template."""
 
+CriticInput = str | tuple[int, ...]
+"""What a critic reads: a joint text (MAAC), or an agent's own token ids (IAC)."""
+
 Item = Mapping[str, Any]
 """One row of a dataset."""
 
@@ -93,15 +96,19 @@ class Sample:
     item: int
     turn: int
     node_id: int
-    step: int
     ks: tuple[int, ...]  # [G] completion indices
     completions: tuple[Completion, ...]  # [G]
     returns: tuple[float, ...]  # [G] what the baseline is subtracted from
     baselines: tuple[float, ...]  # [G]
     advantages: tuple[float, ...]  # [G] before normalisation
     weights: tuple[float, ...]  # [G] what multiplies the score: advantages after normalisation
-    reward_mean: float
-    return_mean: float
+    values: tuple[float, ...] = ()  # [G] the critic's value when sampled
+    critic_inputs: tuple[CriticInput, ...] = ()  # [G] what the critic read
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """[G] TD targets: in actor-critic the target takes the return's place and the value the baseline's."""
+        return self.returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,8 @@ class Term:
     weight: float  # the (normalised) advantage
     share: float  # its part of the batch mean; the shares of one optimizer step sum to 1
     where: str = ""  # names it in errors: "item 3, turn 1"
+    target: float = 0.0  # shared-model actor-critic: TD target of the value head
+    old_value: float = 0.0  # shared-model actor-critic: the value when sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +131,24 @@ class UpdateResult:
     entropies: tuple[float, ...]  # mean token entropy in nats of each term's distribution
     grad_norm: float  # before clipping
     learning_rate: float
+    value_loss: float = 0.0  # shared-model actor-critic: unweighted
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTerm:
+    """One sample in a critic update: its loss is share * (target - value)^2."""
+
+    input: CriticInput
+    target: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueResult:
+    """What one critic step saw."""
+
+    loss: float  # unweighted mean squared error
+    grad_norm: float  # before clipping
 
 
 @dataclass(frozen=True, slots=True)

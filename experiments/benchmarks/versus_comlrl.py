@@ -58,11 +58,30 @@ def transition(prompt: str, agent_completions: list[str], **_: object) -> list[s
 
 
 def prompts(count: int, words: int) -> list[dict[str, str]]:
-    filler = "tell a short story about the fox and the old bridge by the river where the lantern shone".split()
+    filler = [
+        "tell",
+        "a",
+        "short",
+        "story",
+        "about",
+        "the",
+        "fox",
+        "and",
+        "the",
+        "old",
+        "bridge",
+        "by",
+        "the",
+        "river",
+        "where",
+        "the",
+        "lantern",
+        "shone",
+    ]
     return [{"prompt": f"Item {i}: " + " ".join(filler[k % len(filler)] for k in range(words))} for i in range(count)]
 
 
-def trainer(kind: str, generations: int, tokens: int, items: int, words: int, shape: str):  # noqa: ANN201 - one of two unrelated classes
+def trainer(kind: str, generations: int, tokens: int, items: int, words: int, shape: str):
     """A trainer of either side over `items` equal items, one epoch."""
     config, cls = (MAGRPOConfig, MAGRPOTrainer) if kind == "ours" else (TheirConfig, TheirTrainer)
     args = config(
@@ -84,17 +103,31 @@ def seconds_per_item(kind: str, generations: int, tokens: int, items: int, words
     return (time.perf_counter() - start) / items
 
 
-def main(generations: int = 4, tokens: int = 32, words: int = 16, shape: str = "chat-vocabulary", items: int = 2, rounds: int = 5, threads: int = 2) -> None:
+def main(
+    generations: int = 4,
+    tokens: int = 32,
+    words: int = 16,
+    shape: str = "chat-vocabulary",
+    items: int = 2,
+    rounds: int = 5,
+    threads: int = 2,
+) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
-    print(f"{sum(p.numel() for p in small_model(shape).parameters()) / 1e6:.2f} M parameters ({shape}), K = {generations}, 2 turns, "
-          f"prompts of {words} words, {tokens} new tokens, 2 agents, {threads} threads, {items} items per measurement")  # fmt: skip
+    size = sum(p.numel() for p in small_model(shape).parameters()) / 1e6
+    print(
+        f"{size:.2f} M parameters ({shape}), K = {generations}, 2 turns, prompts of {words} words, {tokens} new tokens"
+    )
+    print(f"2 agents, {threads} threads, {items} items per measurement")
     ratios = []
     for i in range(rounds + 1):
         theirs = seconds_per_item("comlrl", generations, tokens, items, words, shape)
         ours = seconds_per_item("ours", generations, tokens, items, words, shape)
         label = "warm-up" if i == 0 else f"round {i}"
-        print(f"{label}: comlrl {theirs:.2f} s/item, marl-workbench {ours:.2f} s/item, ratio {theirs / ours:.2f}", flush=True)
+        print(
+            f"{label}: comlrl {theirs:.2f} s/item, marl-workbench {ours:.2f} s/item, ratio {theirs / ours:.2f}",
+            flush=True,
+        )
         if i:
             ratios.append(theirs / ours)
     print(f"median ratio {statistics.median(ratios):.2f} (min {min(ratios):.2f}, max {max(ratios):.2f})")

@@ -235,7 +235,7 @@ def test_one_object_listed_twice_has_one_optimizer(updates):
     assert first is second and built.agents[0] is built.agents[1] is model
     built.train()
     assert [name for name, *_ in updates] == ["agent 0", "agent 0"]  # both agents' samples, one after the other
-    assert len(built.team.state()) == 1
+    assert len(built.workers()) == 1
 
 
 def test_equal_but_distinct_objects_are_two_models():

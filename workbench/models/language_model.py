@@ -6,6 +6,7 @@ another process. It knows nothing of rewards, advantages or other agents.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ class LanguageModel:
         self.name = name
         self.encode = PromptEncoder(tokenizer, name)
         self.terminators = terminators(model, tokenizer)
-        self.pad = next((i for i in (tokenizer.pad_token_id, *sorted(self.terminators)) if i is not None), 0)
+        self.pad = pad_id(model, tokenizer)
         self.context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.accepts = frozenset(inspect.signature(inner_model(model).forward).parameters)
         self.decoder = Decoder(self.model, self.accepts, self.terminators, self.pad)
@@ -140,7 +141,11 @@ class LanguageModel:
 
     def save(self, folder: Path) -> None:
         """Model and tokenizer, readable by from_pretrained."""
-        self.model.save_pretrained(folder)
+        model = self.model
+        if hasattr(model, "merge_and_unload"):  # a whole model loads with one call; the adapter lies beside it
+            model.save_pretrained(folder / "adapter")
+            model = copy.deepcopy(model).merge_and_unload()
+        model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
@@ -156,6 +161,12 @@ def _chunks(
     for row in encoded:
         for i in range(0, count, size):
             yield [row], min(size, count - i)
+
+
+def pad_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """An id to fill rectangles with; it is always masked, but must exist in the model's embedding."""
+    pad = tokenizer.pad_token_id
+    return pad if pad is not None and pad < model.get_input_embeddings().weight.shape[0] else 0
 
 
 def terminators(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

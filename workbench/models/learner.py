@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, get_scheduler
+from transformers import get_scheduler
 
 from workbench.config import TrainingConfig
 from workbench.models.loading import ModelError
@@ -17,17 +18,22 @@ class TrainingDiverged(RuntimeError):
 
 
 class Learner:
-    """Steps the trainable parameters of one model.
+    """Steps the trainable parameters of one model, given as the modules it is made of.
 
     planned_updates: optimizer steps expected in the run, for schedules that end.
     """
 
     def __init__(
-        self, model: PreTrainedModel, config: TrainingConfig, learning_rate: float, planned_updates: int, name: str
+        self,
+        modules: Sequence[torch.nn.Module],
+        config: TrainingConfig,
+        learning_rate: float,
+        planned_updates: int,
+        name: str,
     ) -> None:
         self.config = config
         self.learning_rate = learning_rate
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
         if not self.parameters:
             raise ModelError(
                 f"{name} has no trainable parameter (a frozen adapter?); load the adapter with is_trainable=True "

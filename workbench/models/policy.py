@@ -37,23 +37,29 @@ class Policy(LanguageModel):
         super().__init__(model, tokenizer, config, device, name)
         if config.gradient_checkpointing:
             enable_checkpointing(model, name)
-        self.learner = Learner(model, config, config.agent_learning_rate, planned_updates, name)
+        self.learner = self._learner(planned_updates)
+
+    def _learner(self, planned_updates: int) -> Learner:
+        return Learner([self.model], self.config, self.config.agent_learning_rate, planned_updates, self.name)
 
     def update(self, terms: Sequence[Term]) -> UpdateResult:
-        """One optimizer step on policy_gradient_loss, accumulated over micro-batches.
+        """One optimizer step on the loss of all terms, accumulated over micro-batches.
 
         Raises TrainingDiverged before the step when a score or the gradient is not finite.
         """
         self.learner.clear()
-        scores, entropies = [0.0] * len(terms), [0.0] * len(terms)
-        completions = [t.completion for t in terms]
-        for indices in micro_batches(completions, self.config.micro_batch_size):
-            for i, score, entropy in zip(indices, *self._accumulate([terms[i] for i in indices])):
-                scores[i], entropies[i] = score, entropy
+        scores, entropies, value_loss = [0.0] * len(terms), [0.0] * len(terms), 0.0
+        for indices in micro_batches([t.completion for t in terms], self.config.micro_batch_size):
+            score, entropy, loss, part = self._losses([terms[i] for i in indices])
+            loss.backward()
+            value_loss += float(part)
+            for i, s, e in zip(indices, score.tolist(), entropy.tolist()):
+                scores[i], entropies[i] = s, e
         norm = self._clip(terms)
-        return UpdateResult(tuple(scores), tuple(entropies), norm, self.learner.step())
+        return UpdateResult(tuple(scores), tuple(entropies), norm, self.learner.step(), value_loss)
 
-    def _accumulate(self, terms: Sequence[Term]) -> tuple[list[float], list[float]]:
+    def _losses(self, terms: Sequence[Term]) -> tuple[Tensor, Tensor, Tensor, Tensor | float]:
+        """Scores [B], entropies [B], the loss of this micro-batch, and its value loss (none here)."""
         batch = scoring_batch([t.completion for t in terms], self.pad, self.device)
         logits = self._logits(batch)
         logprobs = objectives.token_logprobs(logits, batch.tokens, self.config.temperature)
@@ -61,10 +67,9 @@ class Policy(LanguageModel):
         self._check_scores(scores, terms)
         weights = torch.tensor([t.weight for t in terms], device=self.device)
         shares = torch.tensor([t.share for t in terms], device=self.device)
-        objectives.policy_gradient_loss(scores, weights, shares).backward()
         with torch.no_grad():
-            entropies = objectives.mean_token_entropy(logits.detach(), batch.is_completion, self.config.temperature)
-        return scores.tolist(), entropies.tolist()
+            entropies = objectives.mean_token_entropy(logits, batch.is_completion, self.config.temperature)
+        return scores, entropies, objectives.policy_gradient_loss(scores, weights, shares), 0.0
 
     def _check_scores(self, scores: Tensor, terms: Sequence[Term]) -> None:
         for score, term in zip(scores.tolist(), terms):
@@ -109,4 +114,6 @@ def enable_checkpointing(model: PreTrainedModel, name: str) -> None:
             f"{name}'s model ({type(model).__name__}) does not support gradient_checkpointing; turn it off."
         )
     for layer in layers:
+        if isinstance(layer.forward, functools.partial):
+            continue  # wrapped by an earlier trainer of the same model
         layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)

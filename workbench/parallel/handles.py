@@ -25,5 +25,8 @@ class LocalHandle:
 
     def submit(self, method: str, *args: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(getattr(self.worker, method)(*args))
+        try:
+            future.set_result(getattr(self.worker, method)(*args))
+        except Exception as error:  # noqa: BLE001 - raised by result(), as it is for a worker elsewhere
+            future.set_exception(error)
         return future

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -47,27 +45,6 @@ class Team:
         """Optimizer steps per agent, in order: one for each term list."""
         calls = {agent: [self.policies[agent].submit("update", t) for t in steps] for agent, steps in batches.items()}
         return {agent: [call.result() for call in steps] for agent, steps in calls.items()}
-
-    def distinct(self) -> list[Handle]:
-        """Each model once, in agent order."""
-        return list(dict.fromkeys(self.policies))
-
-    def state(self) -> list[dict[str, Any]]:
-        """Learning state of every distinct model."""
-        return [call.result() for call in [h.submit("state") for h in self.distinct()]]
-
-    def load_state(self, states: Sequence[dict[str, Any]]) -> None:
-        """Inverse of `state`."""
-        handles = self.distinct()
-        if len(states) != len(handles):
-            raise ValueError(f"The checkpoint holds {len(states)} models, but this team has {len(handles)}.")
-        for call in [h.submit("load_state", s) for h, s in zip(handles, states)]:
-            call.result()
-
-    def save(self, folders: Sequence[Path]) -> None:
-        """Agent i's model and tokenizer into folders[i]."""
-        for call in [p.submit("save", f) for p, f in zip(self.policies, folders)]:
-            call.result()
 
 
 def _kl(own: list[list[float]], other: list[list[float]]) -> list[float]:

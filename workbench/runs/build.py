@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,14 @@ from workbench.runs.spec import ResolvedRun
 from workbench.runs.workspace import FINISHED, RunFolder, WorkspaceError
 from workbench.tasks.base import mean_per_key
 
-SAVED_MODEL_KEYS = ("dtype", "torch_dtype", "attn_implementation")
+SAVED_MODEL_KEYS = ("dtype", "torch_dtype", "attn_implementation", "trust_remote_code")
 """Of model_config, what also holds for a saved model; the rest (revision, new adapter ...) made that model."""
 
 
-def build_trainer(resolved: ResolvedRun, mlflow: Mapping[str, Any] | None = None, **changes: Any) -> Any:
-    """The algorithm's trainer with the spec's models loaded; imports torch.
+def build_trainer(resolved: ResolvedRun, **changes: Any) -> Any:
+    """The algorithm's trainer with the spec's models loaded; imports torch. It tracks nothing.
 
-    changes: trainer arguments that replace the spec's, such as `agents`.
+    changes: trainer arguments that replace or extend the spec's, such as `agents` or `mlflow_config`.
     """
     spec, task = resolved.spec, resolved.task
     arguments: dict[str, Any] = {
@@ -31,9 +30,9 @@ def build_trainer(resolved: ResolvedRun, mlflow: Mapping[str, Any] | None = None
         "train_dataset": task.load_train_items(),
         "eval_dataset": task.load_eval_items(),
         "model_config": spec.model_options or None,
-        "mlflow_config": mlflow,
-        "wandb_config": None if mlflow is None else spec.tracking.wandb,
     }
+    if spec.critic is not None:
+        arguments["critics" if isinstance(spec.critic, list) else "critic_model"] = spec.critic
     if resolved.algorithm.family == "reinforce" and task.metrics is not None:
         arguments |= {"eval_logger": task.metrics, "eval_aggregator": mean_per_key}
     return resolved.algorithm.load_trainer()(**arguments | changes)

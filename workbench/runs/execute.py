@@ -123,7 +123,8 @@ def _fit(run: RunFolder, resolved: ResolvedRun, checkpoint: Path | None, monitor
     from workbench.tracking.trace import TraceWriter
 
     trace = TraceWriter(run.trace_file)  # first, since it fails fast where the disk does not allow it
-    trainer = build_trainer(resolved, mlflow_config(run, resolved))
+    trackers = {"mlflow_config": mlflow_config(run, resolved), "wandb_config": resolved.spec.tracking.wandb}
+    trainer = build_trainer(resolved, **trackers)
     trainer.tracker.trackers.append(trace)
     trainer.monitor = monitor
     trainer.checkpoint_dir = run.checkpoint_folder

@@ -26,12 +26,15 @@ class Algorithm:
 
 
 _REINFORCE = "workbench.trainers.reinforce"
+_ACTOR_CRITIC = "workbench.trainers.actor_critic"
 ALGORITHMS = {
     a.name: a
     for a in (
         Algorithm("mareinforce", config.MAREINFORCEConfig, f"{_REINFORCE}:MAREINFORCETrainer", "reinforce"),
         Algorithm("magrpo", config.MAGRPOConfig, f"{_REINFORCE}:MAGRPOTrainer", "reinforce"),
         Algorithm("marloo", config.MARLOOConfig, f"{_REINFORCE}:MARLOOTrainer", "reinforce"),
+        Algorithm("maac", config.MAACConfig, f"{_ACTOR_CRITIC}:MAACTrainer", "actor-critic"),
+        Algorithm("iac", config.IACConfig, f"{_ACTOR_CRITIC}:IACTrainer", "actor-critic"),
         Algorithm("maremax", config.MAReMaxConfig, f"{_REINFORCE}:MAReMaxTrainer", "reinforce"),
     )
 }

@@ -8,13 +8,12 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from workbench import checkpoint, objectives
 from workbench.callbacks import Formatter
 from workbench.config import TrainingConfig
+from workbench.parallel.handles import Handle
 from workbench.rollout import Rollout, Shape, derive_seed
 from workbench.stopwatch import Stopwatch
 from workbench.tracking import build_trackers
@@ -22,8 +21,11 @@ from workbench.tracking.base import FAILED, FINISHED, KILLED, Monitor
 from workbench.trainers import evaluation, resume, setup
 from workbench.trainers.cursor import Cursor, as_sequence
 from workbench.trainers.ledger import Ledger
-from workbench.trainers.records import node_metrics, policy_terms, sample_metrics, tree_records
-from workbench.types import Item, Node, RolloutTree, Sample, Sampling, UpdateResult
+from workbench.trainers.records import batch_metrics, node_metrics, policy_terms, tree_records
+from workbench.types import Item, RolloutTree, Sample, UpdateResult
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +92,8 @@ class Trainer:
         self.latest_metrics: dict[str, float] = {}
         self.watch = Stopwatch()
         with self.watch("load"):
-            self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates())
-        self.rollout = Rollout(self.team, environment, self._sampling(), self.watch)
+            self._load(plan)
+        self.rollout = Rollout(self.team, environment, setup.sampling(self.args), self.watch)
 
     @property
     def monitor(self) -> Monitor:
@@ -104,12 +106,28 @@ class Trainer:
 
     # --- what an algorithm defines ------------------------------------------------------------
 
-    def _samples(self, node: Node, node_id: int) -> list[Sample]:
-        """The estimator: one sample per agent from a node with returns."""
+    def _tree_samples(self, tree: RolloutTree, first_id: int) -> list[list[Sample]]:
+        """The estimator: samples of each node [nodes] of a tree with returns; node ids count from first_id."""
         raise NotImplementedError
 
     def _joint_mode(self) -> str:
         return "aligned"
+
+    def _load(self, plan: setup.TeamPlan) -> None:
+        """Load the models into `team` and `agents`."""
+        self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates())
+
+    def _learn(self, batches: Mapping[int, list[list[Sample]]]) -> dict[int, list[UpdateResult]]:
+        """One optimizer step per batch of every agent."""
+        return self.team.update({agent: list(map(policy_terms, steps)) for agent, steps in batches.items()})
+
+    def workers(self) -> list[Handle]:
+        """Every model that learns, once."""
+        return list(dict.fromkeys(self._saved().values()))
+
+    def _saved(self) -> dict[str, Handle]:
+        """Folder name in a saved team -> whose model it is."""
+        return {f"agent_{i}": policy for i, policy in enumerate(self.team.policies)}
 
     # --- construction -------------------------------------------------------------------------
 
@@ -119,15 +137,6 @@ class Trainer:
             raise ValueError(f"args must be a {self.config_class.__name__}, got {type(args).__name__}.")
         return args
 
-    def _sampling(self) -> Sampling:
-        args = self.args
-        if args.top_p < 1.0 or args.top_k:
-            warnings.warn(
-                "top_p and top_k truncate sampling but not the scores, which are those of the full distribution.",
-                stacklevel=3,
-            )
-        return Sampling(args.max_new_tokens, args.temperature, args.top_p, args.top_k or 0, args.generation_batch_size)
-
     def _shape(self) -> Shape:
         args, join = self.args, objectives.JOINT_MODES[self._joint_mode()]
         return Shape(args.num_turns, args.num_generations, join, args.early_termination_threshold)
@@ -136,7 +145,7 @@ class Trainer:
         """Optimizer steps per agent if no branch terminates early."""
         joint = len(self._shape().join(self.num_agents, self.args.num_generations))
         samples = self.cursor.items * sum(joint**t for t in range(self.args.num_turns))
-        return self.args.num_train_epochs * -(-samples // self.args.train_batch_size)
+        return self.args.num_train_epochs * setup.optimizer_steps(samples, self.args)
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -144,12 +153,17 @@ class Trainer:
         """Run all epochs, or from a checkpoint on; returns early (`stopped`) when the monitor asks."""
         if not len(self.train_dataset):
             raise ValueError("train() needs a train_dataset with at least one item.")
+        if self.cursor.finished:
+            raise ValueError("This trainer has run all its epochs; build another one to train on.")
         self.stopped = False
-        if resume_from_checkpoint is None:
-            self.tracker.begin(self._parameters())
-        else:
-            self.load_checkpoint(resume_from_checkpoint, tracking=True)
         try:
+            if resume_from_checkpoint is None:
+                checkpoint.seed_everything(self.args.seed)  # the user's callbacks may draw from these generators
+                self.tracker.begin(
+                    {"algorithm": self.algorithm_name, "models": self.model_names, **dataclasses.asdict(self.args)}
+                )
+            else:
+                self.load_checkpoint(resume_from_checkpoint, tracking=True)
             self._epochs()
         except BaseException as error:
             self.tracker.end(KILLED if isinstance(error, KeyboardInterrupt) else FAILED)
@@ -188,7 +202,7 @@ class Trainer:
 
     def _collect(self, tree: RolloutTree) -> None:
         """Samples of the tree's nodes go to the trace and, in environment order, to the buffers."""
-        samples = [self._samples(node, self.node_count + i) for i, node in enumerate(tree.nodes)]
+        samples = self._tree_samples(tree, self.node_count)
         self.tracker.nodes(tree_records(tree, self.node_count, "train", self.cursor.epoch, samples))
         self.node_count += len(tree.nodes)
         for node, node_samples in zip(tree.nodes, samples):
@@ -223,27 +237,17 @@ class Trainer:
             self.buffers[agent] = []
         if ready:
             with self.watch("update"):
-                results = self.team.update({agent: list(map(policy_terms, steps)) for agent, steps in batches.items()})
+                results = self._learn(batches)
             for agent in ready:
                 for batch, result in zip(batches[agent], results[agent]):
-                    self._record_update(batch, result)
+                    for metrics in batch_metrics(batch, result):
+                        self.ledger.add(metrics)
 
     def _batches(self, buffer: Sequence[Sample]) -> list[list[Sample]]:
         size = self.args.train_batch_size
         return [list(buffer[i : i + size]) for i in range(0, len(buffer), size)]
 
-    def _record_update(self, batch: Sequence[Sample], result: UpdateResult) -> None:
-        scores, entropies = iter(result.scores), iter(result.entropies)
-        for sample in batch:
-            group = range(len(sample.completions))
-            self.ledger.add(
-                sample_metrics(sample, [next(scores) for _ in group], [next(entropies) for _ in group], result)
-            )
-
     # --- reporting ----------------------------------------------------------------------------
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"algorithm": self.algorithm_name, "models": self.model_names, **dataclasses.asdict(self.args)}
 
     def _log(self, metrics: Mapping[str, float]) -> None:
         if metrics:
@@ -279,15 +283,15 @@ class Trainer:
 
     def _single_paths(self, items: Sequence[tuple[int, Item]], seed: int) -> list[RolloutTree]:
         shape = Shape(self.args.num_turns, 1, objectives.aligned_responses, None)
-        return self.rollout.expand(items, shape, seed, self.env_step)
+        return self.rollout.expand(items, shape, seed, self.env_step) if items else []
 
     # --- saving -------------------------------------------------------------------------------
 
     def save_model(self, output_dir: str | Path) -> None:
-        """`agent_i/` with model and tokenizer for each agent; AutoModelForCausalLM reads it back bit-equal."""
-        folders = [Path(output_dir) / f"agent_{i}" for i in range(self.num_agents)]
+        """`agent_i/` with model and tokenizer (and `critic*/`); from_pretrained reads them back bit-equal."""
         with self.watch("save"):
-            self.team.save(folders)
+            for call in [worker.submit("save", Path(output_dir) / name) for name, worker in self._saved().items()]:
+                call.result()
         self.tracker.artifacts(Path(output_dir))
 
     def save_checkpoint(self) -> Path:

@@ -56,12 +56,15 @@ class Cursor:
     def state(self) -> dict[str, int]:
         return {"epoch": self.epoch, "position": self.position, "items": self.items}
 
-    def load_state(self, state: Mapping[str, int]) -> None:
+    def check(self, state: Mapping[str, int]) -> None:
+        """Training can only go on with as many items as before."""
         if state["items"] != self.items:
             raise ValueError(
                 f"The checkpoint was made with {state['items']} training items, but there are {self.items} now; "
                 "resume with the same data."
             )
+
+    def load_state(self, state: Mapping[str, int]) -> None:
         self.epoch, self.position = state["epoch"], state["position"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from workbench.types import (
     CompletionRecord,
@@ -25,9 +25,11 @@ def policy_terms(batch: Sequence[Sample]) -> list[Term]:
             weight,
             share=1.0 / (len(batch) * len(sample.completions)),
             where=f"item {sample.item}, turn {sample.turn}",
+            target=sample.returns[g],
+            old_value=sample.values[g] if sample.values else 0.0,
         )
         for sample in batch
-        for completion, weight in zip(sample.completions, sample.weights)
+        for g, (completion, weight) in enumerate(zip(sample.completions, sample.weights))
     ]
 
 
@@ -69,15 +71,18 @@ def _node_record(
 def _completion_record(node: Node, agent: int, k: int, known: tuple[Sample, int] | None) -> CompletionRecord:
     completion = node.completions[agent][k]
     own = [r for r, response in zip(node.agent_rewards[agent], node.responses) if response[agent] == k]
-    numbers = {}
+    numbers: dict[str, float | None] = {}
     if known:
         sample, g = known
         numbers = {
             "return_": sample.returns[g],
             "baseline": sample.baselines[g],
             "advantage": sample.advantages[g],
-            "normalized": sample.weights[g],
+            "normalized": None if sample.values else sample.weights[g],  # actor-critic: known at the update
         }
+        if sample.values:
+            value, target = sample.values[g], sample.targets[g]
+            numbers |= {"value": value, "target": target, "td_error": sample.advantages[g]}
     return CompletionRecord(
         agent=agent,
         k=k,
@@ -103,20 +108,33 @@ def node_metrics(node: Node, kl_coefficient: float) -> dict[str, float]:
     return {prefix + name: value for name, value in values.items() if value is not None}
 
 
+def batch_metrics(batch: Sequence[Sample], result: UpdateResult) -> Iterator[dict[str, float]]:
+    """`agent_i/turn_k/...` of each sample in one optimizer step."""
+    scores, entropies = iter(result.scores), iter(result.entropies)
+    for sample in batch:
+        group = range(len(sample.completions))
+        yield sample_metrics(sample, [next(scores) for _ in group], [next(entropies) for _ in group], result)
+
+
 def sample_metrics(
     sample: Sample, scores: Sequence[float], entropies: Sequence[float], result: UpdateResult
 ) -> dict[str, float]:
     """`agent_i/turn_k/...` of one sample in an optimizer step. loss: the sample's own mean of -(A * score)."""
     group = len(sample.completions)
-    mean = sum(sample.advantages) / group
-    spread = (sum((a - mean) ** 2 for a in sample.advantages) / group) ** 0.5
     values = {
         "loss": -sum(w * s for w, s in zip(sample.weights, scores)) / group,
         "grad_norm": result.grad_norm,
         "entropy": sum(entropies) / group,
         "completion_tokens": sum(len(c.token_ids) for c in sample.completions) / group,
         "truncated_fraction": sum(not c.finished for c in sample.completions) / group,
-        "advantage_std": spread,
-        "zero_variance_fraction": float(min(sample.advantages) == max(sample.advantages)),
     }
+    if not sample.values:  # an actor-critic's groups are those of its buffer
+        values |= spread_metrics(sample.advantages)
     return {f"agent_{sample.agent}/turn_{sample.turn}/{name}": value for name, value in values.items()}
+
+
+def spread_metrics(advantages: Sequence[float]) -> dict[str, float]:
+    """Population standard deviation of a group's advantages, and whether it is exactly none."""
+    mean = sum(advantages) / len(advantages)
+    spread = (sum((a - mean) ** 2 for a in advantages) / len(advantages)) ** 0.5
+    return {"advantage_std": spread, "zero_variance_fraction": float(min(advantages) == max(advantages))}

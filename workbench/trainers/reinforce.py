@@ -14,7 +14,7 @@ from workbench import objectives
 from workbench.config import MAGRPOConfig, MAREINFORCEConfig, MAReMaxConfig, MARLOOConfig
 from workbench.rollout import as_tensor
 from workbench.trainers.base import Trainer
-from workbench.types import Node, Sample, mean_of
+from workbench.types import Node, RolloutTree, Sample
 
 __all__ = [
     "MAGRPOConfig",
@@ -42,7 +42,10 @@ class MAGRPOTrainer(Trainer):
     def _joint_mode(self) -> str:
         return str(self.args.joint_mode)
 
-    def _samples(self, node: Node, node_id: int) -> list[Sample]:
+    def _tree_samples(self, tree: RolloutTree, first_id: int) -> list[list[Sample]]:
+        return [self._node_samples(node, first_id + i) for i, node in enumerate(tree.nodes)]
+
+    def _node_samples(self, node: Node, node_id: int) -> list[Sample]:
         samples = [self._sample(node, node_id, agent) for agent in range(self.num_agents)]
         return [s for s in samples if s is not None]
 
@@ -61,15 +64,12 @@ class MAGRPOTrainer(Trainer):
             item=node.item,
             turn=node.turn,
             node_id=node_id,
-            step=node.step,
             ks=tuple(ks),
             completions=tuple(node.completions[agent][k] for k in ks),
             returns=_numbers(returns),
             baselines=_numbers(baseline),
             advantages=_numbers(advantages),
             weights=_numbers(weights),
-            reward_mean=mean_of(node.rewards) or 0.0,
-            return_mean=mean_of(node.returns) or 0.0,
         )
 
     def _completion_returns(self, node: Node, agent: int) -> torch.Tensor:

@@ -26,7 +26,7 @@ def capture(trainer: Trainer) -> dict[str, Any]:
         "latest_metrics": trainer.latest_metrics,
         "tracker": trainer.tracker.mark(),
         "random": checkpoint.random_state(),
-        "models": trainer.team.state(),
+        "models": [call.result() for call in [worker.submit("state") for worker in trainer.workers()]],
     }
 
 
@@ -34,8 +34,14 @@ def restore(trainer: Trainer, state: Mapping[str, Any], tracking: bool) -> None:
     """Inverse of capture. tracking True: the trackers forget what they saw after the checkpoint."""
     if state["algorithm"] != trainer.algorithm_name:
         raise ValueError(f"The checkpoint is of {state['algorithm']}, not of {trainer.algorithm_name}.")
+    if tracking:  # weights alone may be looked at with other data
+        trainer.cursor.check(state["cursor"])
     trainer.cursor.load_state(state["cursor"])
-    trainer.team.load_state(state["models"])
+    workers = trainer.workers()
+    if len(state["models"]) != len(workers):
+        raise ValueError(f"The checkpoint holds {len(state['models'])} models, but there are {len(workers)} here.")
+    for call in [worker.submit("load_state", model) for worker, model in zip(workers, state["models"])]:
+        call.result()
     for name in COUNTERS:
         setattr(trainer, name, state["counters"][name])
     trainer.buffers = [[_sample(sample) for sample in buffer] for buffer in state["buffers"]]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import torch
 
 from workbench.callbacks import Formatter, Transition, resolve_formatters
 from workbench.config import TrainingConfig
@@ -21,9 +22,13 @@ from workbench.parallel.handles import LocalHandle
 from workbench.parallel.team import Team
 from workbench.rewards import RewardFunction
 from workbench.rollout import Environment
+from workbench.types import Sampling
 
-Source: TypeAlias = str | PreTrainedModel
-Tokenizers: TypeAlias = PreTrainedTokenizerBase | Sequence[PreTrainedTokenizerBase] | None
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Source: TypeAlias = Union[str, "PreTrainedModel"]
+Tokenizers: TypeAlias = Union["PreTrainedTokenizerBase", Sequence["PreTrainedTokenizerBase"], None]
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,23 @@ def _required(
     return tuple(tokenizers)
 
 
+def sampling(args: TrainingConfig) -> Sampling:
+    """How the agents sample; warns when scores are not those of what is sampled."""
+    if args.top_p < 1.0 or args.top_k:
+        warnings.warn(
+            "top_p and top_k truncate sampling but not the scores, which are those of the full distribution.",
+            stacklevel=4,
+        )
+    return Sampling(args.max_new_tokens, args.temperature, args.top_p, args.top_k or 0, args.generation_batch_size)
+
+
+def optimizer_steps(samples: int, args: TrainingConfig) -> int:
+    """Steps that so many samples of an epoch make: full buffers, then what is left."""
+    assert args.train_batch_size is not None, "filled in by the configuration"
+    full, rest = divmod(samples, args.rollout_buffer_size)
+    return full * math.ceil(args.rollout_buffer_size / args.train_batch_size) + math.ceil(rest / args.train_batch_size)
+
+
 def checked_reward(
     function: Callable[..., Any] | None, num_agents: int, processor: Callable[[float], float] | None, per_agent: bool
 ) -> RewardFunction:
@@ -148,7 +170,9 @@ def build_environment(
     )
 
 
-def build_team(plan: TeamPlan, args: TrainingConfig, planned_updates: int) -> tuple[Team, list[PreTrainedModel]]:
+def build_team(
+    plan: TeamPlan, args: Any, planned_updates: int, make_policy: type[Policy] = Policy
+) -> tuple[Team, list[PreTrainedModel]]:
     """Load what has to be loaded and place it. Returns the team and its models [n]."""
     device = resolve_device(args.agent_devices, "agent_devices")
     reference_device = resolve_device(args.reference_devices, "reference_devices") if args.reference_devices else device
@@ -159,19 +183,32 @@ def build_team(plan: TeamPlan, args: TrainingConfig, planned_updates: int) -> tu
     for agent, slot in enumerate(slots):
         if slot in policies:
             continue
-        model, tokenizer = _loaded(plan.sources[agent], plan.tokenizers[agent], plan.options)
+        model, tokenizer = load_source(plan.sources[agent], plan.tokenizers[agent], plan.options, args.seed)
         name = f"agent {agent}"
         if args.reference_kl_enabled:
             frozen = copy.deepcopy(model).requires_grad_(False)
             references[slot] = LocalHandle(
                 LanguageModel(frozen, tokenizer, args, reference_device, f"{name}'s reference")
             )
-        policies[slot] = LocalHandle(Policy(model, tokenizer, args, device, name, planned_updates))
+        updates = planned_updates * slots.count(slot)  # a model that serves several agents learns from each
+        policies[slot] = LocalHandle(make_policy(model, tokenizer, args, device, name, updates))
     team = Team([policies[s] for s in slots], [references[s] for s in slots if references])
     return team, [policies[s].worker.model for s in slots]
 
 
-def _loaded(
+def load_source(
+    source: Source, tokenizer: PreTrainedTokenizerBase | None, options: ModelOptions, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and tokenizer of one source, with special tokens added.
+
+    New weights (an adapter, rows for new tokens) are drawn from `seed`, not from the process's random state.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _load_source(source, tokenizer, options)
+
+
+def _load_source(
     source: Source, tokenizer: PreTrainedTokenizerBase | None, options: ModelOptions
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     if isinstance(source, str):
