@@ -25,9 +25,11 @@ def resolve_formatters(formatters: Formatter | Sequence[Formatter] | None, num_a
     if formatters is None:
         return [default_formatter] * num_agents
     if callable(formatters):
-        return [formatters] * num_agents
-    if len(formatters) != num_agents or not all(map(callable, formatters)):
+        formatters = [formatters] * num_agents
+    if not isinstance(formatters, Sequence) or len(formatters) != num_agents or not all(map(callable, formatters)):
         raise ValueError(f"formatters must be one callable or {num_agents} (one per agent), got {formatters!r}.")
+    for agent, formatter in enumerate(formatters):
+        _check_call(formatter, f"The formatter of agent {agent}", ({},), {})
     return list(formatters)
 
 
@@ -35,7 +37,8 @@ def format_prompt(formatter: Formatter, item: Item, external: Prompt | None, whe
     """The prompt of one agent. After a transition the item's "prompt" is what the transition returned."""
     if external is not None:
         item = {**item, "prompt": external}
-    named = external is not None and "external_prompts" in inspect.signature(formatter).parameters
+    signature = _signature(formatter)
+    named = external is not None and signature is not None and "external_prompts" in signature.parameters
     prompt = formatter(item, external_prompts=external) if named else formatter(item)
     return checked_prompt(prompt, f"The formatter of {where}")
 
@@ -48,6 +51,33 @@ def checked_prompt(prompt: Any, source: str) -> Prompt:
     raise ValueError(f"{source} returned {prompt!r}; return text or a list of chat messages (role, content).")
 
 
+TRANSITION_ARGUMENTS = (
+    "prompt", "agent_completions", "num_agents", "prompt_history_per_agent", "response_history_per_agent",
+)  # fmt: skip
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """None for the builtins that have no signature."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_call(function: Callable[..., Any], what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """ValueError when the function cannot be called like that; nothing is called."""
+    signature = _signature(function)
+    try:
+        if signature is not None:
+            signature.bind(*args, **kwargs)
+    except TypeError as error:
+        called = f"one item{' and' if kwargs else ''}" if args else ""
+        named = ", ".join(kwargs)
+        raise ValueError(
+            f"{what} cannot be called with {called}{named}: {error}; let it take them or **kwargs."
+        ) from None
+
+
 class Transition:
     """The user's external_transition: joint response of one branch -> n prompts of the next turn."""
 
@@ -56,8 +86,9 @@ class Transition:
             raise ValueError(f"external_transition must be callable, got {function!r}.")
         self.function = function
         self.num_agents = num_agents
-        parameters = inspect.signature(function).parameters.values()
-        self.extras = {p.name for p in parameters} & {"item", "rewards"}
+        signature = _signature(function)
+        self.extras = set(signature.parameters if signature else ()) & {"item", "rewards"}
+        _check_call(function, "external_transition", (), dict.fromkeys([*TRANSITION_ARGUMENTS, *self.extras]))
 
     def __call__(
         self,

@@ -43,8 +43,11 @@ def read(folder: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(f"The checkpoint {folder} cannot be read ({error}); resume from an earlier one.") from error
-    if state.get("version") != VERSION:
-        raise ValueError(f"The checkpoint {folder} has version {state.get('version')}, this library reads {VERSION}.")
+    version = state.get("version") if isinstance(state, dict) else None
+    if version != VERSION or "models" not in state:
+        raise ValueError(
+            f"The checkpoint {folder} has version {version}, or is incomplete; this library reads {VERSION}."
+        )
     return state
 
 

@@ -74,7 +74,9 @@ class RewardFunction:
             raise ValueError(f"reward_func must be callable, got {function!r}.")
         self.function = function
         self.num_agents = num_agents
-        self.processor = processor or RewardProcessor()
+        self.processor = RewardProcessor() if processor is None else processor
+        if not callable(self.processor):
+            raise ValueError(f"reward_processor must be a function of one number, got {processor!r}.")
         self.per_agent = per_agent
         self.signature = _signature(function)
         _check_arity(self.signature, num_agents)
@@ -86,8 +88,9 @@ class RewardFunction:
         node in errors. None = unscored. An exception of the user's function passes through.
         """
         joint = len(completions[0])
+        given = [list(texts) for texts in completions]  # a copy, whatever the function does to its lists
         context = {"prompts": [prompt] * joint, "batch_items": [item] * joint}
-        args, kwargs = _arguments(self.signature, list(completions), context)
+        args, kwargs = _arguments(self.signature, given, context)
         rows = self._rows(_plain(self.function(*args, **kwargs)), completions, where)
         return tuple(tuple(self._processed(r, j, completions, where) for j, r in enumerate(row)) for row in rows)
 
@@ -123,10 +126,10 @@ class RewardFunction:
         for name, step in (("reward_func", float), ("reward_processor", self.processor)):
             if not isinstance(reward, Real) and not hasattr(reward, "__float__"):
                 raise ValueError(f"{name} needs numbers, got {reward!r} for {where}.")
-            stepped = step(reward)
-            if not isinstance(stepped, Real):
-                raise ValueError(f"{name} must return numbers, got {stepped!r} for {where}.")
-            reward = float(stepped)
+            try:
+                reward = float(step(reward))
+            except (TypeError, OverflowError) as error:
+                raise ValueError(f"{name} must give a number for {where}, got {reward!r} ({error}).") from error
             if not math.isfinite(reward):
                 raise ValueError(
                     f"{name} gave {reward} for {where}, joint response {joint} ({_shown(completions, joint)}); "

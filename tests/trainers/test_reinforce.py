@@ -259,7 +259,7 @@ def reject(**arguments):
         ({"agent_model": "other", "agents": [TINY, TINY]}, "agent_model .* and agents disagree"),
         ({"agent_model": None, "agents": [tiny_model(), TINY]}, "tokenizer is required"),
         ({"tokenizer": [tiny_tokenizer()]}, "tokenizer has 1 entries for 2 agents"),
-        ({"num_agents": 0}, "num_agents must be at least 1"),
+        ({"num_agents": 0}, "num_agents must be a whole number of at least 1"),
         ({"reward_func": None}, "reward_func is required"),
         ({"reward_func": lambda a: [0.0]}, "reward_func takes 1"),
         ({"args": config(num_turns=2)}, "external_transition"),
@@ -274,8 +274,8 @@ def reject(**arguments):
         ({"args": config(agent_devices="gpu")}, "agent_devices.*'gpu'"),
         ({"args": config(agent_devices=["cpu", "cuda:0"])}, "agent_devices names several"),
         ({"args": config(reference_devices="cuda:7", reference_kl_enabled=True)}, "reference_devices.*cuda:7"),
-        ({"train_dataset": ["text"]}, "train_dataset must hold mappings"),
-        ({"eval_dataset": ["text"]}, "eval_dataset must hold mappings"),
+        ({"train_dataset": ["text"]}, "train_dataset must be a list of items"),
+        ({"eval_dataset": ["text"]}, "eval_dataset must be a list of items"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_model_loads(no_loading, arguments, message):

@@ -12,6 +12,8 @@ def resolve_device(devices: str | Sequence[str] | None, field: str) -> torch.dev
     if devices is None:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     names = [devices] if isinstance(devices, str) else list(devices)
+    if not names:
+        raise ValueError(f"{field} is an empty list; name a device, or leave it out.")
     if len(set(names)) != 1:
         raise ValueError(
             f"{field} names several devices ({', '.join(names)}), but parallel_training='none' keeps all models on one."

@@ -71,7 +71,10 @@ class LanguageModel:
     ) -> list[Completion]:
         tokens, scores = self.decoder.sample([ids for _, ids in rows], count, sampling, generator)
         if not all(map(math.isfinite, scores)):
-            raise ModelError(f"{self.name} gives probabilities that are not finite; its weights are damaged.")
+            raise ModelError(
+                f"{self.name} gives probabilities that are not finite: its weights are damaged or overflowed; "
+                "load a good copy, use float32 or bfloat16 instead of float16, or raise temperature."
+            )
         sources = [row for row in rows for _ in range(count)]
         return [
             Completion(

@@ -41,7 +41,10 @@ class ModelOptions:
     @classmethod
     def parse(cls, model_config: Mapping[str, Any] | None) -> ModelOptions:
         """Raises ValueError for a key that nothing would use."""
-        options = dict(model_config or {})
+        options = _mapping(model_config or {}, "model_config")
+        for key in ("model_kwargs", "special_tokens", "lora"):
+            if options.get(key) is not None:
+                _mapping(options[key], f"model_config[{key!r}]")
         for key in options:
             if key not in LOADING_KEYS + OWN_KEYS:
                 hint = did_you_mean(key, LOADING_KEYS + OWN_KEYS)
@@ -74,12 +77,18 @@ class ModelOptions:
             raise ModelError(f"model_config[{next(iter(self.loading))!r}] has no effect on {source}; remove it.")
 
 
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ModelError(f"{name} must be a mapping of options, got {value!r}.")
+    return dict(value)
+
+
 def parse_dtype(name: Any) -> torch.dtype | None:
     """torch.bfloat16 from itself, "bfloat16" or "torch.bfloat16"; None stays None."""
-    if name is None or isinstance(name, torch.dtype):
-        return name
+    if name is None:
+        return None
     dtype = getattr(torch, str(name).removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype):
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ModelError(f"model_config['dtype'] must be a torch dtype such as 'float32' or 'bfloat16', got {name!r}.")
     return dtype
 
@@ -106,8 +115,22 @@ def load_model(source: str, options: ModelOptions) -> PreTrainedModel:
         model: PreTrainedModel = tiny_model().to(options.dtype or torch.float32)
     else:
         arguments = {"dtype": options.dtype or torch.float32, **options.loading}
-        model = _dequantized(_from_pretrained(AutoModelForCausalLM, source, arguments))
+        model, report = _from_pretrained(AutoModelForCausalLM, source, {**arguments, "output_loading_info": True})
+        _check_complete(source, report)
+        model = _dequantized(model)
     return with_lora(model, options.lora) if options.lora is not None else model
+
+
+def _check_complete(source: str, report: Mapping[str, Any]) -> None:
+    """A layer without stored weights would be random, and nobody would notice."""
+    missing = sorted(report["missing_keys"])
+    mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in report["mismatched_keys"])
+    if missing or mismatched:
+        names = [*missing, *mismatched]
+        raise ModelError(
+            f"{source!r} lacks weights that its config asks for ({len(names)}, such as {names[0]}); "
+            "its files do not belong together, so get a complete copy."
+        )
 
 
 def _dequantized(model: PreTrainedModel) -> PreTrainedModel:
@@ -128,7 +151,7 @@ def load_tokenizer(source: str, options: ModelOptions) -> PreTrainedTokenizerBas
 
 
 def _from_pretrained(auto: Any, source: str, arguments: dict[str, Any]) -> Any:
-    location = _locate(source)
+    location = locate(source)
     if isinstance(location, Path) and location.is_file():
         arguments = {**arguments, "gguf_file": location.name}
         location = location.parent
@@ -142,7 +165,8 @@ def _from_pretrained(auto: Any, source: str, arguments: dict[str, Any]) -> Any:
         ) from error
 
 
-def _locate(source: str) -> Path | str:
+def locate(source: str) -> Path | str:
+    """Where a model name points: a folder, a GGUF file, or a hub name as it stands. ModelError when it cannot be."""
     if source in LOCATIONS:
         return LOCATIONS[source]()
     if source.startswith("builtin:"):
@@ -171,9 +195,13 @@ def with_lora(model: PreTrainedModel, lora: Mapping[str, Any]) -> Any:
         raise ModelError("model_config['lora'] needs the package peft: pip install 'marl-workbench[lora]'.")
     import peft
 
+    known = peft.LoraConfig.__dataclass_fields__
+    for key in lora:
+        if key not in known:
+            raise ModelError(f"model_config['lora'] has an unknown key {key!r}{did_you_mean(key, list(known))}.")
     try:
         return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"model_config['lora'] is not a valid LoRA configuration: {error}.") from error
 
 

@@ -179,7 +179,8 @@ class Trainer:
             self._end_epoch()
         if self.args.save_interval:
             self.save_checkpoint()
-        self._log(self.ledger.take(self.env_step))
+        self._log(self.ledger.take(self.env_step) | self.watch.take())
+        self.monitor.progress(self.cursor.done, self.cursor.total, self.latest_metrics)
 
     def _item_step(self) -> None:
         if self.args.eval_interval and self.cursor.position % self.args.eval_interval == 0:
@@ -256,7 +257,7 @@ class Trainer:
 
     def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
         """`eval/turn_k/...` over the first items of eval_dataset; {} without one, or for 0 samples."""
-        count = self.args.eval_num_samples if num_eval_samples is None else num_eval_samples
+        count = self.args.eval_num_samples if num_eval_samples is None else int(num_eval_samples)
         items = [(index, self.eval_dataset[index]) for index in range(min(count, len(self.eval_dataset)))]
         if not items:
             return {}

@@ -72,8 +72,11 @@ def as_sequence(dataset: Any, name: str) -> Sequence[Item]:
     """A dataset with a length and rows that are mappings; None is empty, an iterable is read into memory."""
     if dataset is None:
         return ()
+    wanted = "a list of items such as {'prompt': ...}, or a datasets.Dataset"
+    if isinstance(dataset, (Mapping, str)) or not hasattr(dataset, "__iter__") or hasattr(dataset, "iloc"):
+        raise ValueError(f"{name} must be {wanted}, got {type(dataset).__name__}.")
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         dataset = list(dataset)
     if len(dataset) and not isinstance(dataset[0], Mapping):
-        raise ValueError(f"{name} must hold mappings such as {{'prompt': ...}}, but its first item is {dataset[0]!r}.")
+        raise ValueError(f"{name} must be {wanted}, but its first item is {dataset[0]!r}.")
     return dataset

@@ -82,8 +82,8 @@ def _sources(
 
 def _count(num_agents: int | None, args: TrainingConfig) -> int:
     count = args.num_agents if num_agents is None else num_agents
-    if count < 1:
-        raise ValueError(f"num_agents must be at least 1, got {count}.")
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"num_agents must be a whole number of at least 1, got {count!r}.")
     return count
 
 
@@ -119,6 +119,10 @@ def _required(
     tokenizers: Sequence[PreTrainedTokenizerBase | None], sources: Sequence[Source]
 ) -> tuple[PreTrainedTokenizerBase | None, ...]:
     for agent, (tokenizer, source) in enumerate(zip(tokenizers, sources)):
+        if tokenizer is not None and not hasattr(tokenizer, "eos_token_id"):
+            raise ValueError(
+                f"tokenizer must be a loaded tokenizer, got {tokenizer!r}; use AutoTokenizer.from_pretrained."
+            )
         if tokenizer is None and not isinstance(source, str):
             raise ValueError(f"tokenizer is required, because agents[{agent}] is a loaded model and not a name.")
     return tuple(tokenizers)
