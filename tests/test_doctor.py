@@ -19,6 +19,33 @@ def test_every_check_runs_and_the_small_model_loads(tmp_path: Path) -> None:
     assert not (tmp_path / "not").exists()
 
 
+@pytest.mark.parametrize("name", ["", "runs"])
+def test_a_file_where_a_folder_should_be_fails(tmp_path: Path, name: str) -> None:
+    workspace = tmp_path / "work"
+    if name:
+        workspace.mkdir()
+    (workspace / name).write_text("in the way")
+    check = doctor.disk(workspace)
+    assert check.result == "fail"
+    assert "is a file" in check.detail
+
+
+def test_a_workspace_that_cannot_be_written_fails_and_one_that_can_is_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor.disk(tmp_path).result in ("ok", "note")
+    assert list(tmp_path.iterdir()) == []
+    assert doctor.disk(Path("/proc/workbench")).result == "fail"  # refuses even root
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    check = doctor.disk(tmp_path)
+    assert (check.result, "No space left on device" in check.detail) == ("fail", True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_package_fails() -> None:
     assert doctor.package("no-such-package-here").result == "fail"
 

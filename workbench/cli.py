@@ -86,10 +86,14 @@ def train(
     """Train a team. The last line on stdout is the run's folder."""
     with _reporting(debug):
         from workbench.runs.execute import train_run
+        from workbench.runs.mlflow_state import reconcile
+        from workbench.runs.preflight import preflight
         from workbench.runs.spec import RunSpec
         from workbench.runs.workspace import Workspace
 
         resolved = RunSpec.load(spec, set_ or []).resolve()
+        preflight(resolved)
+        reconcile(Workspace(workspace))
         run = Workspace(workspace).create_run(resolved.spec)
     print(f"Training {resolved.algorithm.name} on {resolved.task.name}: {run.id}", file=sys.stderr)
     try:
@@ -106,9 +110,11 @@ def resume(
     """Continue a stopped, failed or lost run from its newest checkpoint. --set may change config and tracking."""
     with _reporting(debug):
         from workbench.runs.execute import resume_run
+        from workbench.runs.mlflow_state import reconcile
         from workbench.runs.workspace import Workspace
 
         folder = Workspace(workspace).run(run)
+        reconcile(Workspace(workspace))
         try:
             _exit_unless_finished(resume_run(folder, set_ or []).state, folder.id)
         finally:
@@ -165,9 +171,11 @@ def play(
 def runs(workspace: WorkspaceOption = HERE, debug: DebugOption = False) -> None:
     """List the workspace's runs, newest first."""
     with _reporting(debug):
+        from workbench.runs.mlflow_state import reconcile
         from workbench.runs.workspace import Workspace
         from workbench.terminal import show_runs
 
+        reconcile(Workspace(workspace))
         show_runs(Workspace(workspace))
 
 

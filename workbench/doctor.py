@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,10 +86,17 @@ def memory() -> Check:
 
 
 def disk(workspace: Path) -> Check:
-    """Room where the workspace is, or would be created."""
-    folder = workspace.expanduser().resolve()
+    """Room where the workspace is, or would be created, and the right to create and write a folder there."""
+    folder = workspace.expanduser().resolve() / "runs"
     while not folder.exists():
         folder = folder.parent
+    if not folder.is_dir():
+        return Check("disk", "fail", f"{folder} is a file, not a folder; choose another --workspace")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".workbench-doctor-", dir=folder) as probe:
+            (Path(probe) / "probe").write_bytes(bytes(4096))
+    except OSError as error:
+        return Check("disk", "fail", f"cannot write in {folder} ({error.strerror}); choose another --workspace")
     free = shutil.disk_usage(folder).free
     return Check("disk", "note" if free < LOW_DISK else "ok", f"{free / GIB:.1f} GiB free at {folder}")
 

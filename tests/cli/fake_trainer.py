@@ -67,7 +67,7 @@ class FakeTrainer:
 
         folder = self.checkpoint_dir / f"step-{step:08d}"
         folder.mkdir(parents=True)
-        torch.save({"version": 1}, folder / "state.pt")
+        torch.save({"version": 1, "models": []}, folder / "state.pt")
 
     def load_checkpoint(self, folder: Path) -> None:
         self.weights = folder.name

@@ -5,11 +5,25 @@ from __future__ import annotations
 import errno
 import socket
 
+import filelock
 import pytest
 from fake_trainer import FakeTrainer, fail_with, interrupt
 from shell import SPEC, Shell, assert_one_sentence
 
 from workbench.runs.workspace import RunFolder, RunStatus
+from workbench.tracking.trace import read_metrics
+from workbench.trainers import Algorithm
+
+IAC = SPEC.replace("magrpo", "iac")
+SHARED = IAC + "config: {use_separate_critic: false}\n"
+TASKS = """
+from workbench.tasks import Task
+items, reward = [{"prompt": "x"}], lambda first, second: [0.0] * len(first)
+EMPTY = Task(name="empty", train_items=lambda: [], reward=reward)
+ARITY = Task(name="arity", train_items=items, reward=lambda texts: [0.0])
+FORMATTER = Task(name="formatter", train_items=items, reward=reward, formatters=[lambda: "x", lambda item: "y"])
+TRANSITION = Task(name="transition", train_items=items, reward=reward, transition=lambda item: ["x", "y"])
+"""
 
 
 @pytest.mark.parametrize(
@@ -71,6 +85,30 @@ def test_a_failure_keeps_an_earlier_good_model(shell: Shell) -> None:
         (SPEC, "modle=x", "did you mean 'model'"),
         (SPEC, "task=gone.py:TASK", "gone.py does not exist"),
         (SPEC, "task=broken.py:TASK", "failed to import on line 2: ZeroDivisionError"),
+        (SPEC, "model_config.dtpe=float32", "model_config has an unknown key 'dtpe' (did you mean 'dtype'?)"),
+        (SPEC, "model_config.dtype=int8", "model_config['dtype'] must be a torch dtype"),
+        (SPEC, "model_config.revision=main", "has no effect on builtin:tiny"),
+        (SPEC, "model=builtin:tny", "There is no built-in model 'builtin:tny' (did you mean 'builtin:tiny'?)"),
+        (SPEC, "model=./gone", "There is no model at"),
+        (SPEC, "model=/gone/model.gguf", "There is no model at '/gone/model.gguf'"),
+        (SPEC, "model=gone.gguf", "There is no model at 'gone.gguf'"),
+        (SPEC, "model=some/where/gone", "There is no model at 'some/where/gone'"),
+        (SPEC, "model=work_without_model", "holds no model (no config.json)"),
+        (SPEC, "model=''", "model must not be empty"),
+        (SPEC, "config.agent_devices=gpu", "agent_devices: 'gpu' is not a device name"),
+        (SPEC, "config.agent_devices=[cpu, cuda:99]", "agent_devices"),
+        (SPEC, "config.reference_devices=cuda:99", "reference_devices: there is no device 'cuda:99'"),
+        (SPEC, "tracking.wandb.projct=x", "wandb_config has no key 'projct' (did you mean 'project'?)"),
+        (SPEC, "tracking.mlflow=3", "tracking.mlflow must be true, false or a tracking URI"),
+        (SPEC, "algorithm=maac", "maac needs a critic"),
+        (SPEC, "algorithm=iac", "iac needs a critic"),
+        (IAC, "critic=[builtin:tiny]", "critics must be a list of 2"),
+        (IAC, "critic=./gone", "There is no model at"),
+        (SHARED, "critic=builtin:tiny", "config.use_separate_critic=false"),
+        (SPEC, "task=tasks.py:EMPTY", "train_items of task 'empty' is empty"),
+        (SPEC, "task=tasks.py:ARITY", "Task 'arity': reward_func takes 1 completion lists"),
+        (SPEC, "task=tasks.py:FORMATTER", "Task 'formatter': The formatter of agent 0 cannot be called"),
+        (SPEC, "task=tasks.py:TRANSITION", "Task 'transition': external_transition cannot be called"),
         (SPEC, "task=rendezvou", "did you mean 'rendezvous'"),
         (SPEC, "algorithm=magrp", "did you mean 'magrpo'"),
         (SPEC, "x", "--set takes KEY=VALUE"),
@@ -81,6 +119,8 @@ def test_a_failure_keeps_an_earlier_good_model(shell: Shell) -> None:
 )
 def test_a_bad_spec_makes_no_run(shell: Shell, spec: str, override: str, message: str) -> None:
     (shell.folder / "broken.py").write_text("import os\n1 / 0\n")
+    (shell.folder / "tasks.py").write_text(TASKS)
+    (shell.folder / "work_without_model").mkdir()
     shell.spec.write_text(spec)
     result = shell.train("--set", override)
     assert_one_sentence(result, message)
@@ -120,6 +160,68 @@ def test_resume_refuses_bad_changes_and_keeps_the_spec(shell: Shell, override: s
     assert_one_sentence(shell("resume", shell.run.id, "--set", override), message)
     assert shell.run.spec_file.read_text() == before
     assert shell.run.read_status().state == "stopped"
+
+
+def finished_with_a_checkpoint(shell: Shell) -> dict[str, bytes]:
+    FakeTrainer.during = interrupt
+    shell.train()
+    FakeTrainer.reset()
+    assert shell("resume", shell.run.id).exit_code == 0
+    return {path.name: path.read_bytes() for path in (shell.run.spec_file, shell.run.status_file)}
+
+
+@pytest.mark.parametrize("moment", ["building", "restoring"])
+@pytest.mark.parametrize("error", [ValueError("no device cuda:9"), SystemExit("stop"), KeyboardInterrupt()])
+def test_a_resume_that_cannot_begin_leaves_the_run_as_it_was(
+    shell: Shell, moment: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = finished_with_a_checkpoint(shell)
+    FakeTrainer.building = fail_with(error)
+    if moment == "restoring":
+        FakeTrainer.reset()
+        monkeypatch.setattr(FakeTrainer, "train", lambda self, resume_from_checkpoint: fail_with(error)(self))
+    result = shell("resume", shell.run.id, "--set", "config.num_train_epochs=2", "--set", "config.agent_devices=cuda:9")
+    assert result.exit_code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert {name: (shell.run.path / name).read_bytes() for name in before} == before
+    assert "Trace" in shell.run.log_file.read_text() or isinstance(error, KeyboardInterrupt)
+    monkeypatch.undo()
+    monkeypatch.setattr(Algorithm, "load_trainer", lambda self: FakeTrainer)
+    FakeTrainer.reset()
+    assert "[initial agent_0]" in shell("play", shell.run.id).stdout
+    assert shell("resume", shell.run.id, "--set", "config.num_train_epochs=2").exit_code == 0
+    assert shell.run.spec().config["num_train_epochs"] == 2
+
+
+def test_a_failed_start_over_keeps_the_trace(shell: Shell) -> None:
+    FakeTrainer.during = lambda trainer: trainer.tracker.metrics(1, {"a": 1.0})
+    FakeTrainer.saving = fail_with(ValueError("boom"))
+    shell.train()
+    FakeTrainer.reset()
+    FakeTrainer.building = fail_with(ValueError("no device"))
+    assert_one_sentence(shell("resume", shell.run.id), "no device")
+    assert len(read_metrics(shell.run.trace_file)) == FakeTrainer.items
+    FakeTrainer.reset()
+    assert shell("resume", shell.run.id).exit_code == 0
+    assert read_metrics(shell.run.trace_file).empty
+
+
+def test_a_damaged_trace_does_not_stop_a_resume(shell: Shell) -> None:
+    FakeTrainer.during = interrupt
+    shell.train()
+    FakeTrainer.reset()
+    shell.run.trace_file.write_bytes(b"no trace" * 1000)
+    result = shell("resume", shell.run.id)
+    assert result.exit_code == 0, result.output
+    (aside,) = shell.run.path.glob("trace.db.damaged-*")
+    assert str(aside) in result.stderr
+
+
+def test_who_holds_a_run_is_named_only_while_it_trains(shell: Shell) -> None:
+    shell.train()
+    with filelock.FileLock(shell.run.lock_file):
+        result = shell("resume", shell.run.id)
+    assert_one_sentence(result, "is in use by another process")
+    assert str(shell.run.read_status().pid) not in result.stderr
 
 
 def test_runs_lists_damaged_and_lost_runs(shell: Shell) -> None:

@@ -19,7 +19,7 @@ from workbench import objectives
 from workbench.config import IACConfig
 from workbench.models.critic import Critic, load_critic
 from workbench.models.learner import TrainingDiverged
-from workbench.models.loading import with_lora
+from workbench.models.loading import ModelOptions, load_model, with_lora
 from workbench.models.shared import SharedPolicy
 from workbench.models.tiny import tiny_model, tiny_tokenizer
 from workbench.models.value import ValueHead, hidden_size, last_hidden
@@ -283,10 +283,21 @@ def test_only_what_values_depend_on_is_trained(kind):
 
 
 @HEADS
-@pytest.mark.parametrize("kind", ["tiny", "gpt2", "tiny in 16 bits"])
+@pytest.mark.parametrize("kind", ["tiny", "gpt2", "gpt2 in 16 bits"])
 def test_saved_critics_load_back_bit_equal(tmp_path, kind, hidden_dim):
     model = build(kind.split()[0])
     built = critic(model.bfloat16() if "16" in kind else model, hidden_dim)
+    built.update(TERMS)
+    built.save(tmp_path)
+    model, head = load_critic(tmp_path)
+    with torch.no_grad():
+        loaded = head(last_hidden(model.eval(), SEQUENCES, built.pad, CPU)).tolist()
+    assert loaded == built.values(SEQUENCES)
+
+
+def test_a_saved_critic_in_16_bits_loads_back_bit_equal(tmp_path):
+    """builtin:tiny has rotary buffers, which from_pretrained keeps in float32 whatever the dtype."""
+    built = critic(load_model("builtin:tiny", ModelOptions.parse({"dtype": "bfloat16"})))
     built.update(TERMS)
     built.save(tmp_path)
     model, head = load_critic(tmp_path)
@@ -300,6 +311,7 @@ def test_a_saved_critic_with_an_adapter_loads_with_one_call(tmp_path):
     for _ in range(3):
         built.update(TERMS)
     built.save(tmp_path)
+    assert (tmp_path / "config.json").is_file(), "only an adapter was saved, without its base model"
     model, head = load_critic(tmp_path)
     with torch.no_grad():
         loaded = head(last_hidden(model.eval(), SEQUENCES, built.pad, CPU)).tolist()

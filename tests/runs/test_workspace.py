@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from workbench.runs.spec import RunSpec
 from workbench.runs.workspace import RunFolder, RunStatus, Workspace, WorkspaceError
+from workbench.terminal import show_runs
 
 SPEC = RunSpec(name="My Run!", task="rendezvous", algorithm="magrpo", model="builtin:tiny")
 
@@ -74,16 +76,45 @@ def test_an_empty_or_missing_workspace_has_no_runs(workspace: Workspace) -> None
         ('{"state": "dancing"}', "damaged"),
         ('{"state": "finished", "step": "many"}', "damaged"),
         ('{"state": "running", "pid": "abc"}', "damaged"),
+        ('{"state": "running", "pid": -1, "process_started": 1.0}', "damaged"),
+        ('{"state": "running", "pid": 1000000000000, "process_started": 1.0}', "damaged"),
+        ('{"state": "finished", "started": 1e30}', "damaged"),
+        ('{"state": "finished", "started": NaN}', "damaged"),
+        ('{"state": "finished", "step": 1, "total": -1}', "damaged"),
+        ('{"state": "finished", "step": 1%s}' % ("0" * 400), "damaged"),
         ('{"state": "finished", "key_of_a_newer_version": 1}', "finished"),
     ],
 )
-def test_a_bad_status_is_a_state_and_never_an_error(workspace: Workspace, text: str | None, state: str) -> None:
+def test_a_bad_status_is_a_state_and_never_an_error(
+    workspace: Workspace, text: str | None, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = workspace.create_run(SPEC)
     run.status_file.unlink()
     if text is not None:
         run.status_file.write_text(text)
     assert run.read_status().state == state
     assert [r.id for r in workspace.runs()] == [run.id]
+    show_runs(workspace)
+    assert state in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("My Run!", "my-run"),
+        ("你好 世界", "你好-世界"),
+        ("Größe_2", "größe-2"),
+        ("हिन्दी", "हिन्दी"),
+        ("../..", "run"),
+        ("🙂", "run"),
+        ("ж" * 200, "ж" * 40),
+        ("好" * 200, "好" * 26),
+    ],
+)
+def test_a_runs_id_keeps_the_letters_of_its_name(workspace: Workspace, name: str, start: str) -> None:
+    run = workspace.create_run(SPEC.model_copy(update={"name": name}))
+    assert re.fullmatch(re.escape(start) + r"-\d{8}-\d{6}-[0-9a-f]{4}", run.id)
+    assert workspace.run(run.id) == run
 
 
 def test_a_running_run_lives_as_long_as_its_process(workspace: Workspace) -> None:

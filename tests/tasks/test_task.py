@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 
 from workbench.tasks import TASKS, Task, TaskError, load_task
@@ -21,6 +23,11 @@ def reward(first: list[str], second: list[str]) -> list[float]:
     ("field", "value", "message"),
     [
         ("name", "", "name must be a text"),
+        ("name", "two\nlines", "must be one line"),
+        ("name", "one\n", "must be one line"),
+        ("metrics", lambda texts: [], r"Task 't': metrics is called as metrics\(agent_completions_turns="),
+        ("train_items", lambda x: [], "Task 't': train_items is called without arguments, .* argument: 'x'"),
+        ("eval_items", lambda x: [], "Task 't': eval_items is called without arguments"),
         ("num_agents", 0, "num_agents must be a whole number"),
         ("num_agents", True, "num_agents must be a whole number"),
         ("reward", None, "reward must be a function"),
@@ -65,6 +72,31 @@ def test_metrics_average_over_the_items_that_have_the_key() -> None:
         "turn_1/a": 1.5,
         "turn_1/b": 5,
     }
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (None, "returned None; return a list of one dict per item"),
+        ({"turn_1/a": 1.0}, ".*; return a list of one dict per item"),
+        ([{"turn_1/a": 1.0}], ".*; return a list of one dict per item"),
+        ([{}, 3], "returned 3 for item 1; return a dict of numbers"),
+        ([{}, {"turn_1/a": "good"}], "returned 'good' as 'turn_1/a' of item 1; return a number"),
+        ([{}, {"turn_1/a": None}], "returned None as 'turn_1/a' of item 1"),
+        ([{}, {1: 1.0}], "returned the key 1 for item 1"),
+    ],
+)
+def test_metrics_that_return_something_else_are_named(rows: Any, message: str) -> None:
+    task = Task(name="t", train_items=ITEMS, reward=reward, metrics=lambda **arguments: rows)
+    with pytest.raises(TaskError, match=f"metrics of task 't' {message}"):
+        task.checked_metrics(agent_completions_turns=[], batch_items=ITEMS, prompts=[])
+
+
+def test_metrics_may_be_any_numbers() -> None:
+    values = {"a": 1, "b": True, "c": np.float32(0.5)}
+    task = Task(name="t", train_items=ITEMS, reward=reward, metrics=lambda **arguments: (values, {}))
+    rows = task.checked_metrics(agent_completions_turns=[], batch_items=ITEMS, prompts=[])
+    assert rows == [{"a": 1.0, "b": 1.0, "c": 0.5}, {}]
 
 
 @pytest.mark.parametrize("name", list(TASKS))

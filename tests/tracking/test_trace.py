@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import multiprocessing
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from workbench.tracking.trace import (
     VERSION,
     TraceError,
     TraceWriter,
+    continue_trace,
     read_completions,
     read_joints,
     read_metric_keys,
@@ -228,3 +231,69 @@ def count_completions(path: Path) -> list[tuple[int, int]]:
     """(last node with completions, completions up to it) at 20 moments."""
     frames = [read_completions(path, columns=("node_id", "k")) for _ in range(20)]
     return [(frame["node_id"].nunique(), len(frame)) for frame in frames]
+
+
+def middle_overwritten(content: bytes) -> bytes:
+    return content[:8192] + b"\xff" * (len(content) - 8192)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [middle_overwritten, lambda content: b"no database" * 200, lambda content: content[: len(content) // 2]],
+)
+def test_a_damaged_trace_is_moved_aside_and_a_new_one_begins(
+    writer: TraceWriter, path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.nodes([node(i) for i in range(200)])
+    mark = writer.mark()
+    writer.end("FAILED")
+    damaged = damage(path.read_bytes())
+    path.write_bytes(damaged)
+    with caplog.at_level(logging.WARNING):
+        again = continue_trace(path)
+        again.rewind(mark)
+    (aside,) = path.parent.glob("trace.db.damaged-*")
+    assert aside.read_bytes() == damaged
+    moved, late = caplog.messages
+    assert str(aside) in moved
+    assert "does not reach back to the checkpoint" in late
+    again.nodes([node(200)])
+    assert read_nodes(path)["node_id"].tolist() == [200]
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_lost_trace_is_begun_again_with_a_warning(
+    writer: TraceWriter, path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.nodes([node(0)])
+    mark = writer.mark()
+    writer.end("FAILED")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        continue_trace(path).rewind(mark)
+    assert len(caplog.messages) == 1
+    assert "does not reach back to the checkpoint" in caplog.messages[0]
+
+
+def test_a_good_trace_goes_on_without_a_word(writer: TraceWriter, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer.nodes([node(0)])
+    mark = writer.mark()
+    writer.nodes([node(1)])
+    writer.end("FAILED")
+    with caplog.at_level(logging.WARNING):
+        again = continue_trace(path)
+        again.rewind(mark)
+    assert caplog.messages == []
+    assert read_nodes(path)["node_id"].tolist() == [0]
+    again.clear()
+    assert read_nodes(path).empty
+
+
+def test_a_newer_trace_is_not_moved_aside(writer: TraceWriter, path: Path) -> None:
+    writer._connection().execute(f"PRAGMA user_version = {VERSION + 1}")
+    writer.end("FINISHED")
+    with pytest.raises(TraceError, match="update marl-workbench"):
+        continue_trace(path)
+    assert path.exists()

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from workbench import objectives
 from workbench.models.batching import left_padded, positions
 from workbench.models.cache import decoding_cache
 from workbench.types import Sampling
@@ -64,10 +63,9 @@ class Decoder:
         columns: list[Tensor] = []
         scores = torch.zeros(total, dtype=torch.float32, device=self.device)
         for step in range(sampling.max_new_tokens):
-            tokens = draw(truncated(logits, sampling), generator)
-            scores[rows.index] += objectives.token_logprobs(logits[:, None], tokens[:, None], sampling.temperature)[
-                :, 0
-            ]
+            probabilities = torch.softmax(logits / sampling.temperature, -1)
+            tokens = draw(truncated(probabilities, sampling), generator)
+            scores[rows.index] += probabilities.gather(1, tokens[:, None])[:, 0].log()
             columns.append(torch.full((total,), -1, device=self.device).index_copy(0, rows.index, tokens))
             alive = ~torch.isin(tokens, self.terminators)
             if not alive.any() or step + 1 == sampling.max_new_tokens:
@@ -107,14 +105,16 @@ def cache_argument(arguments: frozenset[str]) -> str:
     return next((name for name in ("cache", "past_key_values") if name in arguments), "")
 
 
-def truncated(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities [B, V] of softmax(logits / temperature) after top-k and top-p, renormalised."""
-    scaled = logits if sampling.temperature == 1.0 else logits / sampling.temperature
+def truncated(probabilities: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities [B, V] after top-k and top-p, renormalised; as they are when both are off."""
+    if not sampling.top_k and sampling.top_p == 1.0:
+        return probabilities
+    logits = probabilities.log()
     if sampling.top_k:
-        scaled = TopKLogitsWarper(sampling.top_k)(None, scaled)
+        logits = TopKLogitsWarper(sampling.top_k)(None, logits)
     if sampling.top_p < 1.0:
-        scaled = TopPLogitsWarper(sampling.top_p)(None, scaled)
-    return torch.softmax(scaled, -1)
+        logits = TopPLogitsWarper(sampling.top_p)(None, logits)
+    return torch.softmax(logits, -1)
 
 
 def draw(probabilities: Tensor, generator: torch.Generator) -> Tensor:

@@ -34,7 +34,7 @@ def build_trainer(resolved: ResolvedRun, **changes: Any) -> Any:
     if spec.critic is not None:
         arguments["critics" if isinstance(spec.critic, list) else "critic_model"] = spec.critic
     if resolved.algorithm.family == "reinforce" and task.metrics is not None:
-        arguments |= {"eval_logger": task.metrics, "eval_aggregator": mean_per_key}
+        arguments |= {"eval_logger": task.checked_metrics, "eval_aggregator": mean_per_key}
     return resolved.algorithm.load_trainer()(**arguments | changes)
 
 

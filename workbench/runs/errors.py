@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
+import sysconfig
 import traceback
 from pathlib import Path
 
-PACKAGE = str(Path(__file__).parents[1])
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+LIBRARY = tuple({f"{path}{os.sep}" for path in (sysconfig.get_path("stdlib"), os.path.dirname(os.__file__))})
+"""Where Python's own modules are."""
 DELIBERATE = (ValueError, OSError, RuntimeError, ArithmeticError)
 """What this package raises on purpose; any other type that starts here is a mistake of ours and keeps its name."""
 
 OUT_OF_MEMORY = (
-    "Out of memory: lower config.micro_batch_size or config.generation_batch_size (same result, less memory), "
-    "config.num_generations or config.max_new_tokens, or set config.gradient_checkpointing=true."
+    "Out of memory: lower config.micro_batch_size or set config.gradient_checkpointing=true (same result, less "
+    "memory), or lower config.generation_batch_size (other texts are sampled, just as good), config.num_generations "
+    "or config.max_new_tokens."
 )
 
 
@@ -56,8 +61,17 @@ def _raised_here(error: BaseException) -> bool:
 
 
 def _place(error: BaseException) -> str:
-    """Where it happened: the last line of the user's own code if there is one, else the last line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith((PACKAGE, "<")) and "site-packages" not in f.filename]
+    """Where it happened: the last line of the user's own code, else the last outside Python's library, if any."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _in_library(f.filename)]
+    own = [f for f in frames if not f.filename.startswith(PACKAGE) and not _installed(f.filename)]
     chosen = own[-1:] or frames[-1:]
     return f" ({chosen[0].filename}, line {chosen[0].lineno}, in {chosen[0].name})" if chosen else ""
+
+
+def _installed(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file
+
+
+def _in_library(file: str) -> bool:
+    """Python's own modules, of which concurrent.futures raises again what a thread of ours raised."""
+    return file.startswith("<") or (file.startswith(LIBRARY) and not _installed(file))

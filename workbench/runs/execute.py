@@ -10,7 +10,7 @@ import contextlib
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,9 +18,11 @@ import filelock
 
 from workbench.runs.build import build_trained, build_trainer, mlflow_config
 from workbench.runs.errors import sentence
+from workbench.runs.mlflow_state import settle
 from workbench.runs.monitor import RunMonitor, StatusKeeper, StopSignals, display_for_stderr
 from workbench.runs.spec import ResolvedRun, SpecError
-from workbench.runs.workspace import FAILED, FINISHED, STOPPED, RunFolder, RunStatus, WorkspaceError
+from workbench.runs.workspace import FAILED, FINISHED, RUNNING, STOPPED, RunFolder, RunStatus, WorkspaceError
+from workbench.tracking.base import NullTracker
 from workbench.types import Item, RolloutTree
 
 log = logging.getLogger(__name__)
@@ -34,13 +36,14 @@ def train_run(run: RunFolder, resolved: ResolvedRun) -> RunStatus:
     Whatever it raises is recorded first: a sentence in status.json, the traceback in log.txt.
     """
     with _session(run):
-        return _train(run, resolved, None)
+        return _Training(run, resolved, None, resumes=False).run_to_end()
 
 
 def resume_run(run: RunFolder, overrides: Sequence[str] = ()) -> RunStatus:
     """Continue from the newest readable checkpoint; without one, start the run over in its folder.
 
-    overrides: `config.key=value` or `tracking.key=value`, stored in the run's spec. Raises
+    overrides: `config.key=value` or `tracking.key=value`, stored in the run's spec once training with
+    them has begun; when it cannot begin, spec.yaml and status.json stay as they were. Raises
     WorkspaceError when the run is still running, or finished without a checkpoint to go on from.
     """
     _check_overrides(overrides)
@@ -52,13 +55,12 @@ def resume_run(run: RunFolder, overrides: Sequence[str] = ()) -> RunStatus:
                 f"Run {run.id} is finished; to train longer, resume it with --set config.num_train_epochs=N"
                 + (", which needs a checkpoint, and it has none (config.save_interval)." if checkpoint is None else ".")
             )
-        run.write_spec(resolved.spec)
+        settle(run)
         if checkpoint is None:
             log.warning("Run %s has no checkpoint yet; starting it from the beginning.", run.id)
-            _forget_trace(run)
         else:
             log.warning("Resuming run %s from %s.", run.id, checkpoint.name)
-        return _train(run, resolved, checkpoint)
+        return _Training(run, resolved, checkpoint, resumes=True).run_to_end()
 
 
 def evaluate_run(run: RunFolder, samples: int | None = None, checkpoint: int | None = None) -> dict[str, float]:
@@ -99,44 +101,95 @@ def _play_item(resolved: ResolvedRun, index: int) -> Item:
     return items[index]
 
 
-def _train(run: RunFolder, resolved: ResolvedRun, checkpoint: Path | None) -> RunStatus:
-    keeper = StatusKeeper(run)
-    keeper.begin()
-    log.info("Process %s trains %s on %s.", keeper.status.pid, resolved.algorithm.name, resolved.task.name)
-    for message in resolved.warnings:
-        log.warning("%s", message)
-    with contextlib.closing(display_for_stderr()) as display, StopSignals() as stop:
+class _Training:
+    """One process's training of a run, from the first status to the last."""
+
+    def __init__(self, run: RunFolder, resolved: ResolvedRun, checkpoint: Path | None, resumes: bool) -> None:
+        self.run, self.resolved, self.checkpoint, self.resumes = run, resolved, checkpoint, resumes
+        self.keeper = StatusKeeper(run)
+        self.begun = False
+
+    def run_to_end(self) -> RunStatus:
+        self.keeper.begin()
+        pid, algorithm, task = self.keeper.status.pid, self.resolved.algorithm.name, self.resolved.task.name
+        log.info("Process %s trains %s on %s.", pid, algorithm, task)
+        for message in self.resolved.warnings:
+            log.warning("%s", message)
+        with contextlib.closing(display_for_stderr()) as display, StopSignals() as stop:
+            try:
+                state = self._fit(RunMonitor(self.keeper, display, stop))
+            except KeyboardInterrupt:
+                log.warning("Interrupted; nothing was saved after the last checkpoint.")
+                self._failed(STOPPED, "Interrupted before a checkpoint could be written.")
+                raise
+            except (Exception, SystemExit) as error:
+                log.error("Training failed.", exc_info=True)
+                self._failed(FAILED, sentence(error))
+                raise
+        return self.keeper.finish(state)
+
+    def _failed(self, state: str, error: str) -> None:
+        if self.resumes and not self.begun:
+            self.keeper.withdraw()  # the run is worth what it was worth before
+        else:
+            self.keeper.finish(state, error)
+
+    def _fit(self, monitor: RunMonitor) -> str:
+        from workbench.tracking.trace import TraceWriter, continue_trace
+
+        # First, since it fails fast where the disk does not allow it.
+        trace = (continue_trace if self.resumes else TraceWriter)(self.run.trace_file)
         try:
-            state = _fit(run, resolved, checkpoint, RunMonitor(keeper, display, stop))
-        except KeyboardInterrupt:
-            log.warning("Interrupted; nothing was saved after the last checkpoint.")
-            keeper.finish(STOPPED, "Interrupted before a checkpoint could be written.")
+            trackers = {
+                "mlflow_config": mlflow_config(self.run, self.resolved),
+                "wandb_config": self.resolved.spec.tracking.wandb,
+            }
+            trainer = build_trainer(self.resolved, **trackers)
+            if self.resumes and self.checkpoint is None:
+                trace.clear()
+            # The trace first: if it cannot go back to the checkpoint, the others must not have started.
+            trainer.tracker.trackers.insert(0, trace)
+            trainer.tracker.trackers.append(_Beginning(lambda: self._begin(trainer)))
+            trainer.monitor = monitor
+            trainer.checkpoint_dir = self.run.checkpoint_folder
+            trainer.train(resume_from_checkpoint=self.checkpoint)
+            return STOPPED if trainer.stopped else self._finish(trainer)
+        finally:
+            trace.end(FINISHED)
+
+    def _begin(self, trainer: Any) -> None:
+        """The trainer is built, restored and tracked: from here on this is what the run is."""
+        if self.begun:
+            return
+        self.run.write_spec(self.resolved.spec)
+        self.begun = True
+        # Known by its name, since a run without MLflow must not import it.
+        mlflow = next((t for t in trainer.tracker.trackers if type(t).__name__ == "MLflowTracker"), None)
+        if mlflow is not None and mlflow.run_id is not None:
+            self.keeper.note(mlflow_uri=mlflow.uri, mlflow_run=mlflow.run_id)
+
+    def _finish(self, trainer: Any) -> str:
+        try:
+            _save_model(trainer, self.run)
+        except BaseException:
+            trainer.tracker.end(
+                "FAILED"
+            )  # train() ended it as finished, but the run is worth nothing without its model
             raise
-        except (Exception, SystemExit) as error:
-            log.error("Training failed.", exc_info=True)
-            keeper.finish(FAILED, sentence(error))
-            raise
-    return keeper.finish(state)
+        return FINISHED
 
 
-def _fit(run: RunFolder, resolved: ResolvedRun, checkpoint: Path | None, monitor: RunMonitor) -> str:
-    from workbench.tracking.trace import TraceWriter
+class _Beginning(NullTracker):
+    """The last of the trackers: calls `begun` when a new run was opened or a resumed one was restored."""
 
-    trace = TraceWriter(run.trace_file)  # first, since it fails fast where the disk does not allow it
-    trackers = {"mlflow_config": mlflow_config(run, resolved), "wandb_config": resolved.spec.tracking.wandb}
-    trainer = build_trainer(resolved, **trackers)
-    trainer.tracker.trackers.append(trace)
-    trainer.monitor = monitor
-    trainer.checkpoint_dir = run.checkpoint_folder
-    trainer.train(resume_from_checkpoint=checkpoint)
-    if trainer.stopped:
-        return STOPPED
-    try:
-        _save_model(trainer, run)
-    except BaseException:
-        trainer.tracker.end("FAILED")  # train() ended it as finished, but the run is worth nothing without its model
-        raise
-    return FINISHED
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self.begun = begun
+
+    def begin(self, params: Mapping[str, Any]) -> None:
+        self.begun()
+
+    def rewind(self, mark: Mapping[str, Any]) -> None:
+        self.begun()
 
 
 def _save_model(trainer: Any, run: RunFolder) -> None:
@@ -177,11 +230,6 @@ def _readable_checkpoint(run: RunFolder) -> Path | None:
     return None
 
 
-def _forget_trace(run: RunFolder) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        run.trace_file.with_name(run.trace_file.name + suffix).unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def _session(run: RunFolder) -> Iterator[None]:
     """Sole use of the run by this process, with everything logged to its log.txt."""
@@ -189,8 +237,10 @@ def _session(run: RunFolder) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        pid = run.read_status().pid
-        raise WorkspaceError(f"Run {run.id} is running (process {pid}); stop it or wait for its end.") from None
+        status = run.read_status()
+        # Another process may hold the run without training it yet, or no longer; the pid is then an old one.
+        what = f"running (process {status.pid})" if status.state == RUNNING else "in use by another process"
+        raise WorkspaceError(f"Run {run.id} is {what}; stop it or wait for its end.") from None
     try:
         with _logging_to(run.log_file):
             yield

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import psutil
 
-from workbench.runs.workspace import RUNNING, RunFolder, RunStatus
+from workbench.runs.workspace import RUNNING, RunFolder, RunStatus, replace_text
 
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
@@ -36,6 +36,7 @@ class StatusKeeper:
         before = run.read_status()
         now = time.time()
         self.run = run
+        self._former = _text(run)
         self.status = RunStatus(
             state=RUNNING,
             phase="load",
@@ -48,6 +49,7 @@ class StatusKeeper:
             heartbeat=now,
         )
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -61,16 +63,35 @@ class StatusKeeper:
         with self._lock:
             self.status = replace(self.status, **changes)
 
+    def note(self, **changes: Any) -> None:
+        """Like update, but written now; a disk that refuses is logged."""
+        self.update(**changes)
+        self._write()
+
+    def withdraw(self) -> None:
+        """Stop the heartbeat and put back the status.json that was there before; a disk that refuses is logged."""
+        self._stop()
+        try:
+            if self._former is None:
+                self.run.status_file.unlink(missing_ok=True)
+            else:
+                replace_text(self.run.status_file, self._former)
+        except OSError as error:
+            log.warning("Cannot write %s: %s.", self.run.status_file, error.strerror)
+
     def finish(self, state: str, error: str | None = None) -> RunStatus:
         """Stop the heartbeat and write the final state, if need be over the old one. Never raises."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._stop()
         self.update(state=state, phase="", error=error, ended=time.time(), heartbeat=time.time())
         if not self._write():
             with contextlib.suppress(OSError):  # reported by _write
                 self.run.overwrite_status(self.status)
         return self.status
+
+    def _stop(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
@@ -79,11 +100,20 @@ class StatusKeeper:
 
     def _write(self) -> bool:
         try:
-            self.run.write_status(self.status)
+            with self._writing:  # one draft file per process
+                self.run.write_status(self.status)
         except OSError as error:  # the training itself may still be able to save; it decides
             log.warning("Cannot write %s: %s.", self.run.status_file, error.strerror)
             return False
         return True
+
+
+def _text(run: RunFolder) -> str | None:
+    """What status.json holds, None when it cannot be read."""
+    try:
+        return run.status_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 class Display(Protocol):

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 import yaml
@@ -36,6 +36,9 @@ KINDS = {
 }
 """What a key holds, for error messages; every other key holds a text."""
 
+Text = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1)]
+Uri = Annotated[str, pydantic.StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, protected_namespaces=())
@@ -48,20 +51,20 @@ class Tracking(_Strict):
     false = none, or a tracking URI. wandb: settings of Weights & Biases, null = none.
     """
 
-    experiment: str = Field(default="workbench", min_length=1)
-    mlflow: bool | str = True
+    experiment: Text = "workbench"
+    mlflow: pydantic.StrictBool | Uri = True
     wandb: dict[str, Any] | None = None
 
 
 class RunSpec(_Strict):
     """One run as data. `agents` names one model per agent, `model` one for all; exactly one is given."""
 
-    name: str = Field(min_length=1)
-    task: str
-    algorithm: str
-    model: str | None = None
-    agents: list[str] | None = None
-    critic: str | list[str] | None = None
+    name: Text
+    task: Text
+    algorithm: Text
+    model: Text | None = None
+    agents: list[Text] | None = None
+    critic: Text | list[Text] | None = None
     config: dict[str, Any] = {}
     model_options: dict[str, Any] = Field(default={}, alias="model_config")
     tracking: Tracking = Tracking()
@@ -214,9 +217,10 @@ def _absolute_models(sources: list[str] | None, base_folder: Path) -> list[str] 
 
 def _reason(error: pydantic.ValidationError) -> str:
     """The first problem as half a sentence that names the key."""
-    # A misspelt key is both unknown and missing; the unknown one is what to change.
+    # A misspelt key is both unknown and missing; the unknown one is what to change. An empty text is the better half
+    # of "neither a text nor a list of texts".
     unknown = ("extra_forbidden", "invalid_key")
-    first = min(error.errors(), key=lambda e: e["type"] not in unknown)
+    first = min(error.errors(), key=lambda e: (e["type"] not in unknown, e["type"] != "string_too_short"))
     place = [str(part) for part in first["loc"]]
     key = place[-1] if place else ""
     if first["type"] in unknown:
@@ -225,7 +229,7 @@ def _reason(error: pydantic.ValidationError) -> str:
         return f"unknown key {'.'.join(place)!r}{did_you_mean(key, known)}; known keys are {', '.join(known)}"
     if first["type"] == "missing":
         return f"the key {'.'.join(place)!r} is missing"
-    if first["type"] == "string_too_short":
-        return f"{'.'.join(place)} must not be empty"
     name = ".".join(place[: 2 if place[0] == "tracking" else 1])
+    if first["type"] == "string_too_short":
+        return f"{name}{''.join(f'[{part}]' for part in first['loc'] if isinstance(part, int))} must not be empty"
     return f"{name} must be {KINDS.get(name, 'a text')}, got {first['input']!r}"

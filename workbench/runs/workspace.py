@@ -12,8 +12,10 @@ import re
 import secrets
 import shutil
 import time
+import unicodedata
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import pydantic
@@ -27,6 +29,10 @@ LOST, DAMAGED, UNKNOWN = "lost", "damaged", "unknown"  # only ever read, never w
 STATES = (CREATED, RUNNING, FINISHED, STOPPED, FAILED)
 CHECKPOINT = re.compile(r"step-(\d+)")
 CLOCK_TOLERANCE = 2.0  # seconds between two readings of one process's start time
+SLUG_BYTES = 80  # of a run's name in its id, so that the folder's name stays far below every file system's limit
+YEAR_9999 = 253402300799  # the last second that every platform can show as a date
+Time = Annotated[float, pydantic.Field(ge=0, le=YEAR_9999)]
+Count = Annotated[int, pydantic.Field(ge=0, le=2**53)]
 
 
 class WorkspaceError(ValueError):
@@ -39,20 +45,25 @@ class RunStatus:
 
     state: created, running, finished, stopped, failed; readers also see lost (its process is gone),
     damaged (unreadable file) and unknown (no file). phase: load, rollout, reward, update, eval, save.
-    process_started: with pid, the identity of the process, since pids are used again.
+    process_started: with pid, the identity of the process, since pids are used again. mlflow_uri and
+    mlflow_run: where MLflow keeps this run, once that is known; mlflow_settled: this process is gone, and
+    MLflow was told (see workbench.runs.reconcile).
     """
 
     state: str
     phase: str = ""
-    step: int = 0
-    total: int = 0
+    step: Count = 0
+    total: Count = 0
     reward: float | None = None  # latest logged mean reward
-    pid: int | None = None
-    process_started: float | None = None
-    started: float | None = None
-    heartbeat: float | None = None
-    ended: float | None = None
+    pid: Annotated[int, pydantic.Field(ge=1, le=2**31 - 1)] | None = None
+    process_started: Time | None = None
+    started: Time | None = None
+    heartbeat: Time | None = None
+    ended: Time | None = None
     error: str | None = None
+    mlflow_uri: str | None = None
+    mlflow_run: str | None = None
+    mlflow_settled: bool = False
 
     def process_alive(self) -> bool:
         """True while the process that wrote this still runs."""
@@ -157,8 +168,9 @@ class Workspace:
     def create_run(self, spec: RunSpec) -> RunFolder:
         """A new run folder with its spec and a status. Raises OSError when the disk refuses."""
         self.runs_folder.mkdir(parents=True, exist_ok=True)
-        slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40] or "run"
-        run = RunFolder(self.runs_folder / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
+        run = RunFolder(
+            self.runs_folder / f"{_slug(spec.name)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        )
         draft = RunFolder(self.runs_folder / f".{run.id}")  # hidden, so that listings pass over it
         try:
             draft.checkpoint_folder.mkdir(parents=True)
@@ -198,6 +210,13 @@ def replace_text(path: Path, text: str) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk does not name the file
+
+
+def _slug(name: str) -> str:
+    """A name as part of a folder's name: its letters and digits, of any script, in lower case."""
+    kept = (c if c.isalnum() or unicodedata.category(c).startswith("M") else "-" for c in name.lower())
+    text = re.sub("-+", "-", unicodedata.normalize("NFC", "".join(kept))).strip("-")
+    return text.encode()[:SLUG_BYTES].decode(errors="ignore").strip("-") or "run"
 
 
 def _is_run(path: Path) -> bool:

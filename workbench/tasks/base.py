@@ -5,8 +5,10 @@ This module knows neither models nor trainers; loading a task is cheap and torch
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 from workbench.callbacks import Formatter
@@ -27,6 +29,8 @@ class Items(Protocol):
 
 ItemSource = Items | Callable[[], Items]
 MetricsFunction = Callable[..., Sequence[Mapping[str, float]]]
+METRICS_ARGUMENTS = ("agent_completions_turns", "batch_items", "prompts")
+SHOWN = 80  # characters of a value in an error message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise TaskError(f"A task's name must be a text that is not empty, got {self.name!r}.")
+        if self.name.splitlines() != [self.name]:
+            raise TaskError(f"A task's name must be one line, got {self.name!r}.")
         if type(self.num_agents) is not int or self.num_agents < 1:
             raise TaskError(
                 f"Task {self.name!r}: num_agents must be a whole number of at least 1, got {self.num_agents!r}."
@@ -69,6 +75,8 @@ class Task:
                 raise TaskError(f"Task {self.name!r}: {name} must be a function, got {value!r}.")
         if not isinstance(self.suggested_config, Mapping):
             raise TaskError(f"Task {self.name!r}: suggested_config must be a dict, got {self.suggested_config!r}.")
+        if self.metrics is not None:
+            self._check_call("metrics", self.metrics, dict.fromkeys(METRICS_ARGUMENTS))
         self._check_formatters()
         for name in ("train_items", "eval_items"):
             self._check_source(name)
@@ -87,8 +95,24 @@ class Task:
         source = getattr(self, name)
         if source is None and name == "eval_items":
             return
-        if not callable(source):
+        if callable(source):
+            self._check_call(name, source, {})
+        else:
             checked_items(source, f"{name} of task {self.name!r}")
+
+    def _check_call(self, name: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        """TaskError when the function cannot be called with these; nothing is called."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # some builtins have none
+            return
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:
+            called = f"as {name}({', '.join(f'{key}=' for key in arguments)})" if arguments else "without arguments"
+            raise TaskError(
+                f"Task {self.name!r}: {name} is called {called}, but its signature says: {error}."
+            ) from None
 
     def load_train_items(self) -> Items:
         """The training rows; calls the function if `train_items` is one."""
@@ -98,8 +122,30 @@ class Task:
         """The evaluation rows, None when the task has none."""
         return None if self.eval_items is None else self._load("eval_items", self.eval_items)
 
+    def checked_metrics(self, **arguments: Any) -> list[dict[str, float]]:
+        """What `metrics` returns for these arguments; TaskError when it is not one dict of numbers per item."""
+        assert self.metrics is not None
+        rows, count = self.metrics(**arguments), len(arguments["batch_items"])
+        who = f"metrics of task {self.name!r}"
+        if isinstance(rows, (str, Mapping)) or not isinstance(rows, Sequence) or len(rows) != count:
+            raise TaskError(f"{who} returned {_short(rows)}; return a list of one dict per item ({count} here).")
+        for index, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise TaskError(f"{who} returned {_short(row)} for item {index}; return a dict of numbers.")
+            for key, value in row.items():
+                if not isinstance(key, str):
+                    raise TaskError(f"{who} returned the key {_short(key)} for item {index}; keys are texts.")
+                if not isinstance(value, Real) and not hasattr(value, "__float__"):
+                    raise TaskError(f"{who} returned {_short(value)} as {key!r} of item {index}; return a number.")
+        return [{key: float(value) for key, value in row.items()} for row in rows]
+
     def _load(self, name: str, source: ItemSource) -> Items:
         return checked_items(source() if callable(source) else source, f"{name} of task {self.name!r}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} ..."
 
 
 def checked_items(items: Any, what: str) -> Items:

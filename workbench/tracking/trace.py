@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ import pandas as pd
 from workbench.tracking.base import NullTracker
 from workbench.types import NodeRecord
 
+log = logging.getLogger(__name__)
 VERSION = 1
 BUSY_SECONDS = 30.0
 Ids = Sequence[int] | None
@@ -72,6 +74,10 @@ class TraceError(ValueError):
     """The file is missing, damaged, no trace, or from a newer version; the message names it."""
 
 
+class DamagedTraceError(TraceError):
+    """The file is no trace, or no longer one."""
+
+
 class TraceWriter(NullTracker):
     """Writes one run's trace, one transaction per call; readers may look at it at any time.
 
@@ -115,7 +121,10 @@ class TraceWriter(NullTracker):
             return {name: database.execute(last.format(*where)).fetchone()[0] for name, where in POSITIONS.items()}
 
     def rewind(self, mark: Mapping[str, Any]) -> None:
-        """Delete rows and late `normalized` values after the mark; an empty mark is for an empty trace only."""
+        """Delete rows and late `normalized` values after the mark; an empty mark is for an empty trace only.
+
+        A trace that does not reach back to the mark, because the file was lost, is continued with a warning.
+        """
         if not mark and set(self.mark().values()) != {EMPTY}:
             raise TraceError(f"The checkpoint does not say where the trace {self.path} stood: start a new run.")
         position = {name: int(mark.get(name, EMPTY)) for name in POSITIONS}
@@ -127,6 +136,22 @@ class TraceWriter(NullTracker):
             database.execute("DELETE FROM metrics WHERE rowid > :metric", position)
             for table in ("joints", "completions", "nodes"):
                 database.execute(f"DELETE FROM {table} WHERE node_id > :node", position)
+        if self.mark() != position:
+            log.warning(
+                "The trace %s does not reach back to the checkpoint; what came before it is missing or incomplete.",
+                self.path,
+            )
+
+    def clear(self) -> None:
+        """Delete everything: the run starts over."""
+        self.rewind(dict.fromkeys(POSITIONS, EMPTY))
+
+    def check(self) -> None:
+        """TraceError when SQLite finds the file damaged; reads all of it."""
+        with _writing(self.path):
+            (found,) = self._connection().execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise DamagedTraceError(f"The trace {self.path} is damaged: {' '.join(found.split())}.")
 
     def end(self, state: str) -> None:
         """Close the file; a later call, such as an evaluation's, opens it again."""
@@ -152,6 +177,24 @@ class TraceWriter(NullTracker):
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with _writing(self.path), self._connection() as database:
             yield database
+
+
+def continue_trace(path: Path) -> TraceWriter:
+    """A writer that goes on with the trace. A damaged one is moved aside with a warning, and a new one begins."""
+    writer = None
+    try:
+        writer = TraceWriter(path)
+        writer.check()
+        return writer
+    except DamagedTraceError as error:
+        if writer is not None:
+            writer.end("FAILED")
+        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+        log.warning("%s It is now %s, and a new trace begins.", error, aside)
+    return TraceWriter(path)
 
 
 def read_nodes(path: str | Path, phase: str | None = None, after: int = -1, limit: int | None = None) -> pd.DataFrame:
@@ -226,7 +269,7 @@ def _insert(table: str, columns: Sequence[str]) -> str:
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
     version = _version(database, path)
     if version == 0 and database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise TraceError(f"{path} is a database, but not a trace.")
+        raise DamagedTraceError(f"{path} is a database, but not a trace.")
     database.execute("PRAGMA journal_mode = WAL").fetchall()
     database.execute("PRAGMA synchronous = NORMAL")
     if version == 0:
@@ -251,7 +294,7 @@ def _writing(path: Path) -> Iterator[None]:
     except sqlite3.IntegrityError as error:
         raise TraceError(f"The trace {path} refuses a row ({error}): a trace holds one run, each node once.") from error
     except sqlite3.DatabaseError as error:
-        raise TraceError(f"The trace {path} is damaged or not a trace: {error}.") from error
+        raise DamagedTraceError(f"The trace {path} is damaged or not a trace: {error}.") from error
 
 
 @contextlib.contextmanager
