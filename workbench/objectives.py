@@ -226,5 +226,5 @@ def clipped_value_loss(
 
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     """1 - Var(target - value) / Var(target) over [B]: 1 = perfect, 0 = no better than a constant; NaN if all equal."""
-    spread = targets.var(unbiased=False)
-    return torch.where(spread > 0, 1 - (targets - values).var(unbiased=False) / spread, torch.nan)
+    explained = 1 - (targets - values).var(unbiased=False) / targets.var(unbiased=False)
+    return torch.where(targets.max() > targets.min(), explained, torch.nan)

@@ -141,6 +141,7 @@ class ValueTerm:
     input: CriticInput
     target: float
     share: float
+    where: str = ""  # names it in errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -913,7 +913,7 @@ def test_the_same_seed_gives_the_same_run():
 # --- learning ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "epochs"), [("MAAC", 32), ("IAC", 40), ("shared IAC", 32)])
+@pytest.mark.parametrize(("kind", "epochs"), [("MAAC", 28), ("IAC", 36), ("shared IAC", 28)])
 def test_rendezvous_is_learned(kind, epochs):
     """From a random byte-level model; chance is about 0.04. Not normalised, so that the critic's value matters."""
     torch.set_num_threads(1)

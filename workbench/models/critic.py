@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from workbench import objectives
 from workbench.config import ActorCriticConfig
-from workbench.models.language_model import inner_model, pad_id
+from workbench.models.language_model import inner_model, pad_id, save_whole
 from workbench.models.learner import Learner, TrainingDiverged
 from workbench.models.policy import enable_checkpointing
 from workbench.models.value import ValueHead, hidden_size, last_hidden
@@ -65,8 +65,10 @@ class Critic:
         norm = self.learner.clip()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self.learner.clear()
+            worst = max(terms, key=lambda t: abs(t.target))
             raise TrainingDiverged(
-                f"{self.name}'s loss ({loss}) or gradient norm ({norm}) is not finite; lower critic_learning_rate."
+                f"{self.name}'s loss ({loss}) or gradient norm ({norm}) is not finite; the largest target "
+                f"({worst.target:g}) is at {worst.where}; lower critic_learning_rate or scale the rewards."
             )
         self.learner.step()
         return ValueResult(loss, norm)
@@ -110,7 +112,7 @@ class Critic:
 
     def save(self, folder: Path) -> None:
         """Backbone, value head and tokenizer; `load_critic` reads them back."""
-        self.model.save_pretrained(folder)
+        save_whole(self.model, folder)
         self.tokenizer.save_pretrained(folder)
         self.head.save(folder)
 

@@ -144,12 +144,16 @@ class LanguageModel:
 
     def save(self, folder: Path) -> None:
         """Model and tokenizer, readable by from_pretrained."""
-        model = self.model
-        if hasattr(model, "merge_and_unload"):  # a whole model loads with one call; the adapter lies beside it
-            model.save_pretrained(folder / "adapter")
-            model = copy.deepcopy(model).merge_and_unload()
-        model.save_pretrained(folder)
+        save_whole(self.model, folder)
         self.tokenizer.save_pretrained(folder)
+
+
+def save_whole(model: Any, folder: Path) -> None:
+    """A model that loads with one call; an adapter is merged into it and lies beside it, too."""
+    if hasattr(model, "merge_and_unload"):
+        model.save_pretrained(folder / "adapter")
+        model = copy.deepcopy(model).merge_and_unload()
+    model.save_pretrained(folder)
 
 
 def _chunks(

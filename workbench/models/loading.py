@@ -112,7 +112,10 @@ def load_model(source: str, options: ModelOptions) -> PreTrainedModel:
     """The model in float32 (or options.dtype) on the CPU, with an adapter when options.lora asks for one."""
     if source == "builtin:tiny":
         options.refuse_loading(source)
-        model: PreTrainedModel = tiny_model().to(options.dtype or torch.float32)
+        model: PreTrainedModel = tiny_model()
+        for parameter in model.parameters():  # buffers stay float32, as from_pretrained keeps them
+            parameter.data = parameter.data.to(options.dtype or torch.float32)
+        model.config.dtype = options.dtype or torch.float32
     else:
         arguments = {"dtype": options.dtype or torch.float32, **options.loading}
         model, report = _from_pretrained(AutoModelForCausalLM, source, {**arguments, "output_loading_info": True})

@@ -52,7 +52,7 @@ class Policy(LanguageModel):
         for indices in micro_batches([t.completion for t in terms], self.config.micro_batch_size):
             score, entropy, loss, part = self._losses([terms[i] for i in indices])
             loss.backward()
-            value_loss += float(part)
+            value_loss += float(part.detach() if isinstance(part, Tensor) else part)
             for i, s, e in zip(indices, score.tolist(), entropy.tolist()):
                 scores[i], entropies[i] = s, e
         norm = self._clip(terms)

@@ -7,7 +7,7 @@ They differ in what a critic reads and in where it lives. Source: the multi-agen
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +20,7 @@ from workbench.parallel.handles import Handle
 from workbench.rollout import as_tensor
 from workbench.trainers import setup
 from workbench.trainers.base import Trainer
-from workbench.trainers.critics import build_critics, critic_sources
+from workbench.trainers.critics import build_critics, critic_sources, head_width
 from workbench.trainers.records import spread_metrics
 from workbench.types import CriticInput, Node, RolloutTree, Sample, UpdateResult, ValueResult, ValueTerm
 
@@ -56,7 +56,7 @@ class ActorCriticTrainer(Trainer):
         self.critic_arguments = (critic_model, critics)
         self.metrics_callback = metrics_callback
         model_config = dict(model_config or {})
-        self.head_dim = model_config.pop("critic_value_head_hidden_dim", None)
+        self.head_dim = head_width(model_config, getattr(args, "use_separate_critic", True))
         super().__init__(
             agent_model, agents, num_agents, tokenizer, reward_func, reward_processor, formatters, args,
             train_dataset, eval_dataset, model_config, mlflow_config, wandb_config, external_transition,
@@ -137,10 +137,12 @@ class ActorCriticTrainer(Trainer):
         return reward if reward is None or kl is None else reward - self.args.reference_kl_coef * kl
 
     def _planned_updates(self) -> int:
-        """One sample per turn, or K of a single turn; each turn of a buffer is a group of its own."""
-        samples = self.cursor.items * self.args.num_generations * self.args.num_turns
-        steps = setup.optimizer_steps(samples, self.args)
-        return int(self.args.num_train_epochs * steps * min(self.args.num_turns, self.args.rollout_buffer_size))
+        """Optimizer steps per agent: an epoch's samples, buffer by buffer, each turn a group of its own."""
+        turns = [t for _ in range(self.cursor.items * self.args.num_generations) for t in range(self.args.num_turns)]
+        size, batch = self.args.rollout_buffer_size, self.args.train_batch_size
+        buffers = [turns[i : i + size] for i in range(0, len(turns), size)]
+        steps = sum(-(-count // batch) for buffer in buffers for count in Counter(buffer).values())
+        return int(self.args.num_train_epochs * steps)
 
     # --- learning -----------------------------------------------------------------------------
 
@@ -162,7 +164,9 @@ class ActorCriticTrainer(Trainer):
 
     def _log_group(self, group: Sequence[Sample], errors: torch.Tensor) -> None:
         prefix = f"agent_{group[0].agent}/turn_{group[0].turn}/"
-        values, targets = (torch.tensor([getattr(s, n)[0] for s in group]) for n in ("values", "targets"))
+        values, targets = (
+            torch.tensor([getattr(s, n)[0] for s in group], dtype=torch.float64) for n in ("values", "targets")
+        )
         metrics = {"td_error_mean": float(errors.mean()), "td_error_abs": float(errors.abs().mean())}
         metrics |= spread_metrics(errors.tolist())
         explained = float(objectives.explained_variance(values, targets))
@@ -200,7 +204,7 @@ class MAACTrainer(ActorCriticTrainer):
     algorithm_name = "maac"
 
     def _load(self, plan: setup.TeamPlan) -> None:
-        sources = critic_sources(*self.critic_arguments, 1, "MAAC")
+        sources = critic_sources(*self.critic_arguments, 1, "MAAC", plan.sources)
         super()._load(plan)
         tokenizer = self.team.policies[0].worker.tokenizer  # type: ignore[attr-defined]
         updates = self._planned_updates() * self.num_agents
@@ -236,12 +240,14 @@ class IACTrainer(ActorCriticTrainer):
                 raise ValueError("use_separate_critic=False puts the critics on the agents' models: pass no critics.")
             self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates(), SharedPolicy)
             return
-        sources = critic_sources(*self.critic_arguments, self.num_agents, "IAC with separate critics")
+        sources = critic_sources(*self.critic_arguments, self.num_agents, "IAC with separate critics", plan.sources)
         super()._load(plan)
         tokenizers = [policy.worker.tokenizer for policy in self.team.policies]  # type: ignore[attr-defined]
-        hidden_dim = self.args.critic_value_head_hidden_dim or self.head_dim
+        hidden_dim = self.args.critic_value_head_hidden_dim
+        if self.head_dim is not None and hidden_dim is not None:
+            raise ValueError("critic_value_head_hidden_dim is set in args and in model_config; set it once.")
         updates = self._planned_updates()
-        self.critics = list(build_critics(sources, tokenizers, plan, self.args, hidden_dim, updates))
+        self.critics = list(build_critics(sources, tokenizers, plan, self.args, hidden_dim or self.head_dim, updates))
         self.critic_folders = [f"critic_{i}" for i in range(self.num_agents)]
 
     def _critic_of(self, agent: int) -> Handle:
@@ -263,7 +269,9 @@ class IACTrainer(ActorCriticTrainer):
 
 def value_terms(batch: Sequence[Sample]) -> list[ValueTerm]:
     """The critic's part of one optimizer step."""
-    return [ValueTerm(s.critic_inputs[0], s.targets[0], 1.0 / len(batch)) for s in batch]
+    return [
+        ValueTerm(s.critic_inputs[0], s.targets[0], 1.0 / len(batch), f"item {s.item}, turn {s.turn}") for s in batch
+    ]
 
 
 def _branches(tree: RolloutTree) -> list[list[int]]:
