@@ -14,14 +14,13 @@ import pytest
 from workbench.tracking.trace import (
     VERSION,
     TraceError,
-    TraceWriter,
-    continue_trace,
     read_completions,
     read_joints,
     read_metric_keys,
     read_metrics,
     read_nodes,
 )
+from workbench.tracking.trace_writer import TraceWriter, continue_trace
 from workbench.types import CompletionRecord, JointRecord, NodeRecord
 
 COLUMNS = {  # the public names, written out here on purpose

@@ -135,7 +135,7 @@ class _Training:
             self.keeper.finish(state, error)
 
     def _fit(self, monitor: RunMonitor) -> str:
-        from workbench.tracking.trace import TraceWriter, continue_trace
+        from workbench.tracking.trace_writer import TraceWriter, continue_trace
 
         # First, since it fails fast where the disk does not allow it.
         trace = (continue_trace if self.resumes else TraceWriter)(self.run.trace_file)

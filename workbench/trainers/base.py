@@ -66,7 +66,7 @@ class Trainer:
         eval_logger: Callable[..., Any] | None = None,
         eval_aggregator: Callable[..., Any] | None = None,
     ) -> None:
-        args = self._checked_args(args)
+        args = setup.checked_args(args, self.config_class)
         plan = setup.plan_team(agent_model, agents, num_agents, tokenizer, model_config, args)
         self.num_agents = len(plan.sources)
         self.args: Any = setup.settle_num_agents(args, self.num_agents)
@@ -84,9 +84,7 @@ class Trainer:
         self.node_count = 0
         self.warned_of_turns = False
         self.second_turns = 0  # nodes of turn 2 in the present epoch
-        self.cursor = Cursor(
-            len(self.train_dataset or ()), self.args.num_train_epochs, self.args.seed, self.args.shuffle
-        )
+        self.cursor = Cursor(len(self.train_dataset), self.args.num_train_epochs, self.args.seed, self.args.shuffle)
         self.buffers: list[list[Sample]] = [[] for _ in range(self.num_agents)]
         self.ledger = Ledger(self.args.logging_steps)
         self.latest_metrics: dict[str, float] = {}
@@ -130,12 +128,6 @@ class Trainer:
         return {f"agent_{i}": policy for i, policy in enumerate(self.team.policies)}
 
     # --- construction -------------------------------------------------------------------------
-
-    def _checked_args(self, args: TrainingConfig | None) -> TrainingConfig:
-        args = self.config_class() if args is None else args
-        if not isinstance(args, self.config_class):
-            raise ValueError(f"args must be a {self.config_class.__name__}, got {type(args).__name__}.")
-        return args
 
     def _shape(self) -> Shape:
         args, join = self.args, objectives.JOINT_MODES[self._joint_mode()]

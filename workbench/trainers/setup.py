@@ -45,6 +45,14 @@ class TeamPlan:
         return [s if isinstance(s, str) else s.config._name_or_path or type(s).__name__ for s in self.sources]
 
 
+def checked_args(args: TrainingConfig | None, config_class: type[TrainingConfig]) -> TrainingConfig:
+    """The algorithm's own configuration, its defaults for None."""
+    args = config_class() if args is None else args
+    if not isinstance(args, config_class):
+        raise ValueError(f"args must be a {config_class.__name__}, got {type(args).__name__}.")
+    return args
+
+
 def plan_team(
     agent_model: str | None,
     agents: Sequence[Source] | None,
