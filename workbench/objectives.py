@@ -154,11 +154,10 @@ def sequence_score(logprobs: Tensor, is_completion: Tensor) -> Tensor:
 
 def mean_token_entropy(logits: Tensor, is_completion: Tensor, temperature: float) -> Tensor:
     """Mean over the completion of the entropy of the next-token distribution, in nats. -> [B]."""
-    scaled = _tempered(logits, temperature)
-    probabilities = torch.softmax(scaled, -1)
-    # log Z - E[z]: no logarithm per entry, which on a large vocabulary would cost more than the loss itself.
-    entropy = torch.logsumexp(scaled, -1) - torch.linalg.vecdot(probabilities, scaled)
-    if not entropy.isfinite().all():  # entries of -inf, whose part is 0
+    log_p = torch.log_softmax(_tempered(logits, temperature), -1)
+    probabilities = log_p.exp()
+    entropy = -torch.linalg.vecdot(probabilities, log_p)
+    if not entropy.isfinite().all():  # entries of probability 0, whose part is 0
         entropy = torch.special.entr(probabilities).sum(-1)
     return entropy.masked_fill(~is_completion, 0.0).sum(-1) / is_completion.sum(-1)
 

@@ -63,7 +63,7 @@ class Decoder:
         columns: list[Tensor] = []
         scores = torch.zeros(total, dtype=torch.float32, device=self.device)
         for step in range(sampling.max_new_tokens):
-            probabilities = torch.softmax(logits / sampling.temperature, -1)
+            probabilities = torch.softmax(logits if sampling.temperature == 1.0 else logits / sampling.temperature, -1)
             tokens = draw(truncated(probabilities, sampling), generator)
             scores[rows.index] += probabilities.gather(1, tokens[:, None])[:, 0].log()
             columns.append(torch.full((total,), -1, device=self.device).index_copy(0, rows.index, tokens))
@@ -123,8 +123,9 @@ def draw(probabilities: Tensor, generator: torch.Generator) -> Tensor:
     Never a token of probability zero. Several times faster than torch.multinomial on CPU, and one pass over a
     large vocabulary instead of a full cumulative sum.
     """
-    padding = -probabilities.shape[1] % BLOCK
-    blocks = torch.nn.functional.pad(probabilities, (0, padding)).view(len(probabilities), -1, BLOCK)
+    if padding := -probabilities.shape[1] % BLOCK:
+        probabilities = torch.nn.functional.pad(probabilities, (0, padding))
+    blocks = probabilities.view(len(probabilities), -1, BLOCK)
     sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
     uniform = torch.rand(len(sums), 1, dtype=torch.float64, generator=generator, device=generator.device)
     target = uniform * sums[:, -1:]
