@@ -1,4 +1,4 @@
-"""The command line: `workbench train`, `resume`, `eval`, `play`, `runs`, `doctor`, `mlflow`.
+"""The command line: `workbench train`, `resume`, `eval`, `play`, `runs`, `config`, `doctor`, `mlflow`.
 
 Every error ends in one sentence on stderr and a non-zero exit; `--debug` shows the traceback.
 Heavy packages load inside the commands, so that help is quick.
@@ -177,6 +177,19 @@ def runs(workspace: WorkspaceOption = HERE, debug: DebugOption = False) -> None:
 
         reconcile(Workspace(workspace))
         show_runs(Workspace(workspace))
+
+
+@app.command()
+def config(
+    algorithm: Annotated[str, typer.Argument(help="Such as magrpo.")],
+    debug: DebugOption = False,
+) -> None:
+    """List an algorithm's configuration fields with default, allowed values and meaning."""
+    with _reporting(debug):
+        from workbench.terminal import show_config
+        from workbench.trainers import algorithm as registered
+
+        show_config(registered(algorithm).config)
 
 
 @app.command()

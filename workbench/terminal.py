@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.config import TrainingConfig
 from workbench.runs.spec import RunSpec
 from workbench.runs.workspace import RunFolder, RunStatus, Workspace
 from workbench.types import Node, RolloutTree
@@ -95,6 +97,21 @@ def _show_node(out: Console, node: Node) -> None:
         out.print(completion.text, markup=False)
     reward = node.rewards[0]
     out.print(f"[bold]reward {'none (unscored)' if reward is None else f'{reward:.4f}'}[/]")
+
+
+def show_config(config: type[TrainingConfig]) -> None:
+    """A row per field of a configuration, from the fields' own metadata."""
+    table = Table("field", "default", "allowed", "meaning", title=(config.__doc__ or "").partition("\n")[0])
+    for field in dataclasses.fields(config):
+        table.add_row(field.name, escape(repr(field.default)), escape(_allowed(field.metadata)), field.metadata["help"])
+    console().print(table)
+
+
+def _allowed(rules: Mapping[str, Any]) -> str:
+    if "choices" in rules:
+        return ", ".join(map(str, rules["choices"]))
+    signs = {"ge": ">=", "gt": ">", "le": "<="}
+    return " and ".join(f"{sign} {rules[name]}" for name, sign in signs.items() if name in rules)
 
 
 def show_checks(checks: Sequence[Check]) -> bool:

@@ -5,12 +5,17 @@ Training is faked; what is tested is everything around it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 
 from fake_trainer import FakeTrainer, fail_with, interrupt, interrupt_twice, warn_user
 from shell import Shell, assert_one_sentence
+from typer.testing import CliRunner
+
+from workbench.cli import app
+from workbench.config import MARLOOConfig
 
 
 def test_train_ends_with_the_run_folder(shell: Shell) -> None:
@@ -167,3 +172,16 @@ def test_help_loads_nothing_heavy() -> None:
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_config_lists_every_field_with_its_help(shell: Shell) -> None:
+    result = CliRunner().invoke(app, ["config", "marloo"])
+    assert result.exit_code == 0, result.output
+    for field in dataclasses.fields(MARLOOConfig):
+        assert field.name in result.output
+    assert "'rloo'" in result.output
+    assert "mean, max, rloo, raw" in result.output
+
+
+def test_config_of_an_unknown_algorithm_suggests_one() -> None:
+    assert_one_sentence(CliRunner().invoke(app, ["config", "magrp"]), "did you mean 'magrpo'?")
