@@ -33,9 +33,9 @@ ALGORITHMS = {
         Algorithm("mareinforce", config.MAREINFORCEConfig, f"{_REINFORCE}:MAREINFORCETrainer", "reinforce"),
         Algorithm("magrpo", config.MAGRPOConfig, f"{_REINFORCE}:MAGRPOTrainer", "reinforce"),
         Algorithm("marloo", config.MARLOOConfig, f"{_REINFORCE}:MARLOOTrainer", "reinforce"),
+        Algorithm("maremax", config.MAReMaxConfig, f"{_REINFORCE}:MAReMaxTrainer", "reinforce"),
         Algorithm("maac", config.MAACConfig, f"{_ACTOR_CRITIC}:MAACTrainer", "actor-critic"),
         Algorithm("iac", config.IACConfig, f"{_ACTOR_CRITIC}:IACTrainer", "actor-critic"),
-        Algorithm("maremax", config.MAReMaxConfig, f"{_REINFORCE}:MAReMaxTrainer", "reinforce"),
     )
 }
 
