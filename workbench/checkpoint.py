@@ -41,7 +41,7 @@ def read(folder: Path) -> dict[str, Any]:
         )
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
+    except Exception as error:  # torch and zipfile raise many types for a damaged file
         raise ValueError(f"The checkpoint {folder} cannot be read ({error}); resume from an earlier one.") from error
     version = state.get("version") if isinstance(state, dict) else None
     if version != VERSION or "models" not in state:

@@ -160,7 +160,7 @@ def _from_pretrained(auto: Any, source: str, arguments: dict[str, Any]) -> Any:
         location = location.parent
     try:
         return auto.from_pretrained(str(location), **arguments)
-    except Exception as error:
+    except Exception as error:  # dozens of types, which all mean that this source is unreadable
         reason = str(error).strip().splitlines()
         raise ModelError(
             f"Cannot load {source!r} ({type(error).__name__}: {reason[0] if reason else 'no reason given'}); check the "

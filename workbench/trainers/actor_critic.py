@@ -6,6 +6,7 @@ They differ in what a critic reads and in where it lives. Source: the multi-agen
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -67,13 +68,13 @@ class ActorCriticTrainer(Trainer):
     critics: list[Handle]
     critic_folders: list[str]
 
+    @abc.abstractmethod
     def _critic_of(self, agent: int) -> Handle:
         """Who values this agent's histories."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _critic_input(self, node: Node, agent: int, k: int) -> CriticInput:
         """What that critic reads for completion k."""
-        raise NotImplementedError
 
     # --- the estimator ------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ than the policies, its update; everything else is shared."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import logging
 import warnings
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Trainer:
+class Trainer(abc.ABC):
     """Trains the agents of one team. See the subclass for the algorithm.
 
     agent_model: one model name loaded `num_agents` times, or agents: a list of names or loaded
@@ -104,9 +105,9 @@ class Trainer:
 
     # --- what an algorithm defines ------------------------------------------------------------
 
+    @abc.abstractmethod
     def _tree_samples(self, tree: RolloutTree, first_id: int) -> list[list[Sample]]:
         """The estimator: samples of each node [nodes] of a tree with returns; node ids count from first_id."""
-        raise NotImplementedError
 
     def _joint_mode(self) -> str:
         return "aligned"
