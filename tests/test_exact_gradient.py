@@ -10,7 +10,7 @@ import itertools
 import pytest
 import torch
 
-from workbench import objectives
+from workbench import estimators, objectives
 
 REWARDS = torch.tensor([[1.0, 0.0, 2.0], [0.5, 3.0, -1.0], [0.0, 1.5, 4.0]], dtype=torch.float64)
 LOGITS = ((0.3, -0.2, 0.5), (-0.4, 0.1, 0.6))
@@ -49,7 +49,7 @@ def estimates(params, rewards, mode, k, join):
         loss = 0.0
         for agent in range(n):
             returns = objectives.completion_returns(torch.stack(joint), responses, agent, k)
-            advantages = returns - objectives.BASELINES[mode](returns)
+            advantages = returns - estimators.BASELINES[mode](returns)
             scores = log_p[agent][list(group[agent])]
             shares = torch.full((k,), 1 / k, dtype=torch.float64)
             loss = loss + objectives.policy_gradient_loss(scores, advantages, shares)
@@ -74,7 +74,7 @@ def assert_equal(actual, expected):
 def aligned():
     """Moments per (mode, K) in aligned mode, enumerated once."""
     params = policies()
-    return {(m, k): moments(params, REWARDS, m, k) for m in objectives.BASELINES for k in (2, 3)}
+    return {(m, k): moments(params, REWARDS, m, k) for m in estimators.BASELINES for k in (2, 3)}
 
 
 @pytest.mark.parametrize("k", [2, 3])

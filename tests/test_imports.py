@@ -20,7 +20,7 @@ LAYERS = [
     {"tasks"},
     {"models"},
     {"rewards", "callbacks"},
-    {"objectives", "config"},
+    {"objectives", "estimators", "config"},
     {"types"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}

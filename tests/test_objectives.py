@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from workbench import estimators as est
 from workbench import objectives as obj
 
 NAN = float("nan")
@@ -126,11 +127,11 @@ ADVANTAGES = {
 
 
 def advantages(mode, returns):
-    return returns - obj.BASELINES[mode](returns)
+    return returns - est.BASELINES[mode](returns)
 
 
 def test_there_are_four_baselines():
-    assert set(obj.BASELINES) == set(ADVANTAGES)
+    assert set(est.BASELINES) == set(ADVANTAGES)
 
 
 @pytest.mark.parametrize("mode", ADVANTAGES)
@@ -152,19 +153,19 @@ def test_normalised_advantages_are_the_same_in_all_modes(mode):
     # (the sample std, sqrt(14 / 3) = 2.16, would give -0.926 ...)
     # rloo scales everything by 4/3, deviations and std alike
     expected = [-1.0690450, -0.5345225, 0.0, 1.6035675]
-    close(obj.normalized(advantages(mode, t(RETURNS))), expected, 1e-6)
+    close(est.normalized(advantages(mode, t(RETURNS))), expected, 1e-6)
 
 
 def test_std_has_a_floor():
     # deviations -5e-8 and 5e-8, std 5e-8 is below the floor 1e-6: 5e-8 / 1e-6 = 0.05
-    close(obj.normalized(t([0.0, 1e-7])), [-0.05, 0.05], 1e-9)
+    close(est.normalized(t([0.0, 1e-7])), [-0.05, 0.05], 1e-9)
 
 
 @pytest.mark.parametrize("mode", ADVANTAGES)
 def test_group_of_one_is_not_normalised(mode):
     own = advantages(mode, t([5.0]))
     close(own, [5.0] if mode == "raw" else [0.0])
-    assert torch.equal(obj.normalized(own), own)
+    assert torch.equal(est.normalized(own), own)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -175,11 +176,11 @@ def test_identical_rewards_give_exactly_zero(mode, size, value, dtype):
     # 0.1 + 0.1 + 0.1 is not 0.3 in binary; divided by the floor 1e-6 the rest would be a real gradient
     group = advantages(mode, t([value] * size, dtype))
     assert group.tolist() == [0.0] * size
-    assert obj.normalized(group).tolist() == [0.0] * size
+    assert est.normalized(group).tolist() == [0.0] * size
 
 
 def test_identical_raw_rewards_are_exactly_zero_once_normalised():
-    assert obj.normalized(t([0.1, 0.1, 0.1])).tolist() == [0.0, 0.0, 0.0]
+    assert est.normalized(t([0.1, 0.1, 0.1])).tolist() == [0.0, 0.0, 0.0]
 
 
 # --- scores ------------------------------------------------------------------------------------

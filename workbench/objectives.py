@@ -1,4 +1,6 @@
-"""Every formula of the library: tensors in, tensors out, no models, no modes, no side effects.
+"""Every formula on tensors: returns, scores, losses, penalties. No models, no modes, no side effects.
+
+The baselines and TD errors stand in workbench.estimators, since the app computes them without torch.
 
 Equation names refer to the multi-agent REINFORCE and actor-critic pages that define the algorithms:
   J(theta_i) = E[ 1/K sum_k sum_t (R_t^k - b(h_t)) log pi_i(a_t^k | h_t) ]          (REINFORCE family)
@@ -16,8 +18,6 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-STD_FLOOR = 1e-6
 
 # --- joint responses and returns ---------------------------------------------------------------
 
@@ -71,59 +71,6 @@ def penalised_returns(returns: Tensor, kl: Tensor, coefficient: float, membershi
     joint responses per completion (1 aligned, K**(n-1) cross). Before baseline and normalisation.
     """
     return returns - memberships * coefficient * kl
-
-
-# --- advantages: the one place where the four REINFORCE trainers differ --------------------------
-
-
-def raw_baseline(returns: Tensor) -> Tensor:
-    """MAREINFORCE: b = 0. returns [G] -> [G]. Unbiased."""
-    return torch.zeros_like(returns)
-
-
-def mean_baseline(returns: Tensor) -> Tensor:
-    """MAGRPO: b = 1/K sum_l R^l, own return included, so its gradient is (K-1)/K of the true one."""
-    return _mean(returns).expand_as(returns)
-
-
-def rloo_baseline(returns: Tensor) -> Tensor:
-    """MARLOO: b^k = 1/(K-1) sum_{l != k} R^l. Unbiased; advantage = K/(K-1) * MAGRPO's.
-
-    A group of one has no others: its baseline is its own return (advantage 0).
-    """
-    if returns.numel() == 1:
-        return returns.clone()
-    offsets = returns - returns[0]
-    return returns[0] + (offsets.sum() - offsets) / (returns.numel() - 1)
-
-
-def max_baseline(returns: Tensor) -> Tensor:
-    """MAReMax: b = max_l R^l, so no completion gets a positive advantage. Biased."""
-    return returns.max().expand_as(returns)
-
-
-BASELINES: dict[str, Callable[[Tensor], Tensor]] = {
-    "raw": raw_baseline,
-    "mean": mean_baseline,
-    "rloo": rloo_baseline,
-    "max": max_baseline,
-}
-
-
-def normalized(advantages: Tensor) -> Tensor:
-    """(A - mean) / max(population std, 1e-6) within one group [G]; a group of one is left as it is.
-
-    Centring removes any constant baseline, so all four modes give the same normalised numbers.
-    """
-    if advantages.numel() <= 1:
-        return advantages
-    centred = advantages - _mean(advantages)
-    return centred / advantages.std(unbiased=False).clamp(min=STD_FLOOR)
-
-
-def _mean(values: Tensor) -> Tensor:
-    """The mean, exact for equal values: identical rewards must give advantages of exactly zero."""
-    return values[0] + (values - values[0]).mean()
 
 
 # --- scores, losses, penalties -------------------------------------------------------------------
@@ -184,26 +131,6 @@ def k3_kl(logprobs: Tensor, reference_logprobs: Tensor, is_completion: Tensor) -
 # --- actor-critic --------------------------------------------------------------------------------
 
 
-def td_targets(rewards: Tensor, values: Tensor, discount: float) -> Tensor:
-    """target_t = r_t + discount * V(h_{t+1}), and r_t alone at the last collected turn, which never bootstraps.
-
-    rewards, values [H] of the turns that were collected; in Q mode values are Q(h_t, a_t) of the
-    actions really sampled. Returns [H]. Source: TD error of the MAAC and IAC sections.
-    """
-    following = torch.cat([values[1:], torch.zeros_like(values[:1])])
-    return rewards + discount * following
-
-
-def td_errors(targets: Tensor, values: Tensor) -> Tensor:
-    """delta_t = target_t - value_t, the actor's weight. [H] -> [H].
-
-    In V mode it is an unbiased advantage once V has converged. In Q mode the critic predicts the
-    target of the very action that was taken, so with a converged Q the weight vanishes in
-    expectation and the actor stops learning; the source uses that weight, so it is offered.
-    """
-    return targets - values
-
-
 def value_loss(values: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
     """Mean of (target - value)^2, targets constant. All [B]; shares sum to 1 over an optimizer step."""
     return (shares * (targets.detach() - values).square()).sum()
@@ -221,9 +148,3 @@ def clipped_value_loss(
     old, targets = old_values.detach(), targets.detach()
     clipped = old + (values - old).clamp(-clip_range, clip_range)
     return (shares * torch.maximum((values - targets).square(), (clipped - targets).square())).sum()
-
-
-def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
-    """1 - Var(target - value) / Var(target) over [B]: 1 = perfect, 0 = no better than a constant; NaN if all equal."""
-    explained = 1 - (targets - values).var(unbiased=False) / targets.var(unbiased=False)
-    return torch.where(targets.max() > targets.min(), explained, torch.nan)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench import objectives
+from workbench import estimators
 from workbench.config import ActorCriticConfig, IACConfig, MAACConfig
 from workbench.models.shared import SharedPolicy
 from workbench.parallel.handles import Handle
@@ -110,8 +110,8 @@ class ActorCriticTrainer(Trainer):
         nodes = list(zip(tree.nodes, branch))
         inputs = [self._critic_input(node, agent, k) for node, k in nodes]
         value = torch.tensor([values[self._critic_of(agent), read] for read in inputs], dtype=torch.float64)
-        target = objectives.td_targets(as_tensor([self._reward(*at, agent) for at in nodes]), value, self.args.discount)
-        error = objectives.td_errors(target, value)
+        target = estimators.td_targets(as_tensor([self._reward(*at, agent) for at in nodes]), value, self.args.discount)
+        error = estimators.td_errors(target, value)
         return [
             None
             if target[t].isnan()
@@ -158,7 +158,7 @@ class ActorCriticTrainer(Trainer):
 
     def _weighted(self, group: Sequence[Sample]) -> list[Sample]:
         errors = torch.tensor([s.advantages[0] for s in group], dtype=torch.float64)
-        weights = objectives.normalized(errors) if self.args.advantage_normalization else errors
+        weights = estimators.normalized(errors) if self.args.advantage_normalization else errors
         self.tracker.normalized([(s.node_id, s.agent, s.ks[0], float(w)) for s, w in zip(group, weights)])
         self._log_group(group, errors)
         return [dataclasses.replace(s, weights=(float(w),)) for s, w in zip(group, weights)]
@@ -170,7 +170,7 @@ class ActorCriticTrainer(Trainer):
         )
         metrics = {"td_error_mean": float(errors.mean()), "td_error_abs": float(errors.abs().mean())}
         metrics |= spread_metrics(errors.tolist())
-        explained = float(objectives.explained_variance(values, targets))
+        explained = estimators.explained_variance(values, targets)
         if explained == explained:  # NaN when all targets are equal
             metrics["explained_variance"] = explained
         self.ledger.add({prefix + name: value for name, value in metrics.items()})

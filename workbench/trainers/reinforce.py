@@ -1,7 +1,7 @@
 """The REINFORCE family: MAREINFORCE, MAGRPO, MARLOO, MAReMax.
 
 One estimator; the four differ in the baseline that is subtracted from a group's returns, which
-their configurations name (`advantage_mode`) and objectives.BASELINES holds.
+their configurations name (`advantage_mode`) and estimators.BASELINES holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench import objectives
+from workbench import estimators, objectives
 from workbench.config import MAGRPOConfig, MAREINFORCEConfig, MAReMaxConfig, MARLOOConfig
 from workbench.rollout import as_tensor
 from workbench.trainers.base import Trainer
@@ -55,9 +55,9 @@ class MAGRPOTrainer(Trainer):
         if not scored.any():
             return None
         returns = returns[scored]
-        baseline = objectives.BASELINES[self.args.advantage_mode](returns)
+        baseline = estimators.BASELINES[self.args.advantage_mode](returns)
         advantages = returns - baseline
-        weights = objectives.normalized(advantages) if self.args.advantage_normalization else advantages
+        weights = estimators.normalized(advantages) if self.args.advantage_normalization else advantages
         ks = scored.nonzero().flatten().tolist()
         return Sample(
             agent=agent,
