@@ -5,25 +5,41 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-VERSION = 1
+from workbench.parallel.handles import WorkerDiedError
+
+VERSION = 2
+MODEL_FILE = "model_{}.pt"
 
 
-def write(folder: Path, step: int, state: dict[str, Any]) -> Path:
-    """Store `state` (tensors, numbers, text, containers) as folder/step-%08d and return that path."""
+def write(
+    folder: Path, step: int, state: dict[str, Any], write_models: Sequence[Callable[[Path], Future[None]]]
+) -> Path:
+    """Store a checkpoint as folder/step-%08d and return that path.
+
+    state: tensors, numbers, text, containers. write_models: each starts to write one model's file.
+    """
     target = folder / f"step-{step:08d}"
     draft = folder / f".draft-{step:08d}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        torch.save({"version": VERSION, **state}, draft / "state.pt")
+        for call in [start(draft / MODEL_FILE.format(i)) for i, start in enumerate(write_models)]:
+            call.result()
+        torch.save({"version": VERSION, "models": len(write_models), **state}, draft / "state.pt")
         shutil.rmtree(target, ignore_errors=True)
         os.replace(draft, target)
+    except WorkerDiedError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     except (OSError, RuntimeError) as error:  # torch.save reports a full disk as RuntimeError
         shutil.rmtree(draft, ignore_errors=True)
         raise OSError(
@@ -33,7 +49,7 @@ def write(folder: Path, step: int, state: dict[str, Any]) -> Path:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The state stored in one checkpoint folder; ValueError when it is none or unreadable."""
+    """The state stored in one checkpoint folder, "models" being the models' files; ValueError when it is unreadable."""
     path = Path(folder) / "state.pt"
     if not path.is_file():
         raise ValueError(
@@ -48,7 +64,14 @@ def read(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"The checkpoint {folder} has version {version}, or is incomplete; this library reads {VERSION}."
         )
-    return state
+    return {**state, "models": [_model_file(Path(folder), i) for i in range(state["models"])]}
+
+
+def _model_file(folder: Path, index: int) -> Path:
+    file = folder / MODEL_FILE.format(index)
+    if not zipfile.is_zipfile(file):  # torch writes zip files, whose directory stands at the end
+        raise ValueError(f"The checkpoint {folder} has no readable {file.name}; resume from an earlier one.")
+    return file
 
 
 def seed_everything(seed: int) -> None:

@@ -68,7 +68,9 @@ class TrainingConfig:
     logging_steps: int = setting(50, "Least joint-reward evaluations between two training log points.", ge=1)
     external_prompt_passthrough: bool = setting(False, "Prompts from external_transition go to the model unformatted.")
     parallel_training: str = setting(
-        "none", "Where models live: 'none' = in this process, on one device.", choices=("none",)
+        "none",
+        "Where models live: none = in this process, on one device; mp = each in a process of its own, on its device.",
+        choices=("none", "mp"),
     )
     agent_devices: Devices = setting(None, "Device or devices of the agents, such as 'cuda:0'; None = automatic.")
     reference_devices: Devices = setting(None, "Device or devices of the frozen references; None = the agents'.")
@@ -100,7 +102,16 @@ class TrainingConfig:
             self.train_batch_size = self.rollout_buffer_size
         if self.warmup_steps and self.lr_scheduler == "constant":
             raise ValueError("warmup_steps has no effect with lr_scheduler 'constant'; choose 'constant_with_warmup'.")
+        if self.parallel_training == "mp":
+            self.check_placed()
         self.check_combinations()
+
+    def check_placed(self) -> None:
+        """Workers in processes of their own need to be told where."""
+        if self.agent_devices is None:
+            raise ValueError(
+                "agent_devices is required with parallel_training 'mp', such as 'cpu' or ['cuda:0', 'cuda:1']."
+            )
 
     def check_combinations(self) -> None:
         """Rules that involve several fields; a family of algorithms overrides this."""
@@ -194,7 +205,14 @@ class ActorCriticConfig(TrainingConfig):
         level="basic",
         choices=("v", "q"),
     )
-    critic_devices: Devices = setting(None, "Device or devices of the critics; None = the agents'.")
+    critic_devices: Devices = setting(
+        None, "Device or devices of separate critics; required with parallel_training 'mp' where there are any."
+    )
+
+    def check_placed(self) -> None:
+        super().check_placed()
+        if self.critic_devices is None and getattr(self, "use_separate_critic", True):
+            raise ValueError("critic_devices is required with parallel_training 'mp', such as 'cpu' or 'cuda:1'.")
 
     def check_combinations(self) -> None:
         if self.num_turns > 1 and self.num_generations != 1:

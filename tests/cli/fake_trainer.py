@@ -65,9 +65,11 @@ class FakeTrainer:
     def save_checkpoint(self, step: int) -> None:
         import torch
 
+        from workbench import checkpoint
+
         folder = self.checkpoint_dir / f"step-{step:08d}"
         folder.mkdir(parents=True)
-        torch.save({"version": 1, "models": []}, folder / "state.pt")
+        torch.save({"version": checkpoint.VERSION, "models": 0}, folder / "state.pt")
 
     def load_checkpoint(self, folder: Path) -> None:
         self.weights = folder.name

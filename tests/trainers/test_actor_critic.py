@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from workbench.models import workers as model_workers
 from workbench.models.critic import Critic, load_critic
 from workbench.models.learner import Learner, TrainingDiverged
 from workbench.models.policy import Policy
@@ -141,7 +142,7 @@ def no_loading(monkeypatch):
     def refuse(*_):
         raise AssertionError("a model was loaded before the arguments were checked")
 
-    monkeypatch.setattr(trainer_setup, "load_model", refuse)
+    monkeypatch.setattr(model_workers, "load_model", refuse)
     monkeypatch.setattr(trainer_setup, "load_tokenizer", refuse)
 
 

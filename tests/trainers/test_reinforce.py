@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from workbench.models import workers as model_workers
 from workbench.models.learner import Learner, TrainingDiverged
 from workbench.models.policy import Policy
 from workbench.models.tiny import tiny_model, tiny_tokenizer
@@ -109,7 +110,7 @@ def no_loading(monkeypatch):
     def refuse(*_):
         raise AssertionError("a model was loaded before the arguments were checked")
 
-    monkeypatch.setattr(trainer_setup, "load_model", refuse)
+    monkeypatch.setattr(model_workers, "load_model", refuse)
     monkeypatch.setattr(trainer_setup, "load_tokenizer", refuse)
 
 
@@ -272,7 +273,7 @@ def reject(**arguments):
         ({"model_config": {"dtype": "float33"}}, "dtype"),
         ({"args": config(agent_devices="cuda:7")}, "agent_devices.*cuda:7"),
         ({"args": config(agent_devices="gpu")}, "agent_devices.*'gpu'"),
-        ({"args": config(agent_devices=["cpu", "cuda:0"])}, "agent_devices names several"),
+        ({"args": config(agent_devices=["cpu", "cuda:0"])}, "agent_devices: there is no device 'cuda:0'"),
         ({"args": config(reference_devices="cuda:7", reference_kl_enabled=True)}, "reference_devices.*cuda:7"),
         ({"train_dataset": ["text"]}, "train_dataset must be a list of items"),
         ({"eval_dataset": ["text"]}, "eval_dataset must be a list of items"),

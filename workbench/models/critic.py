@@ -14,13 +14,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from workbench import objectives
 from workbench.config import ActorCriticConfig
 from workbench.models.language_model import inner_model, pad_id, save_whole
-from workbench.models.learner import Learner, TrainingDiverged
+from workbench.models.learner import Learner, Resumable, TrainingDiverged
+from workbench.models.loading import ModelError
 from workbench.models.policy import enable_checkpointing
 from workbench.models.value import ValueHead, hidden_size, last_hidden
 from workbench.types import CriticInput, ValueResult, ValueTerm
 
 
-class Critic:
+class Critic(Resumable):
     """V(h) or Q(h, a) at the last token of what it reads: a text, or token ids of its actor.
 
     name: how errors call it, such as "critic 0".
@@ -36,6 +37,7 @@ class Critic:
         hidden_dim: int | None = None,
         planned_updates: int = 1,
     ) -> None:
+        check_room(model, tokenizer, name)
         self.model = model.to(device).eval()
         output = inner_model(model).get_output_embeddings()
         if output is not None and not inner_model(model).config.tie_word_embeddings:
@@ -101,11 +103,9 @@ class Critic:
         return ids
 
     def state(self) -> dict[str, Any]:
-        """Everything that learning changes."""
         return {"model": self.model.state_dict(), "head": self.head.state_dict(), **self.learner.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
         self.model.load_state_dict(state["model"])
         self.head.load_state_dict(state["head"])
         self.learner.load_state(state)
@@ -115,6 +115,16 @@ class Critic:
         save_whole(self.model, folder)
         self.tokenizer.save_pretrained(folder)
         self.head.save(folder)
+
+
+def check_room(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Every token that the actor may write needs an embedding in its critic."""
+    room = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > room:
+        raise ModelError(
+            f"{name} knows {room} tokens, but its actor's tokenizer has {len(tokenizer)}; "
+            "use a critic that was made for the actor's tokenizer."
+        )
 
 
 def load_critic(folder: str | Path) -> tuple[PreTrainedModel, ValueHead]:

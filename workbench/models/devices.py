@@ -3,22 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 
-def resolve_device(devices: str | Sequence[str] | None, field: str) -> torch.device:
-    """The one device of serial mode: the configured one, else the first GPU, else the CPU."""
-    if devices is None:
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    names = [devices] if isinstance(devices, str) else list(devices)
-    if not names:
+@dataclass(frozen=True)
+class Placement:
+    """The device of every model of a run."""
+
+    agents: tuple[torch.device, ...]  # [n]
+    references: tuple[torch.device, ...]  # [n]
+    critics: tuple[torch.device, ...]  # one per separate critic, in order; () without
+
+
+def place(args: Any, num_agents: int, num_critics: int) -> Placement:
+    """Where the models of a configuration live; ValueError names the field to change.
+
+    args: a TrainingConfig. parallel_training "none": all on one device, the configured one, else the
+    first GPU, else the CPU. "mp": each on its own; one value, or a list with one, serves all.
+    """
+    given = {name: _names(getattr(args, name, None), name) for name in _FIELDS}
+    if given["critic_devices"] and not num_critics:
+        raise ValueError("critic_devices is set, but there is no separate critic to place; remove it.")
+    if args.parallel_training == "none":
+        return _together(given, num_agents, num_critics)
+    agents = _spread(given["agent_devices"], num_agents, "agent_devices")
+    references = _spread(given["reference_devices"], num_agents, "reference_devices") or agents
+    return Placement(agents, references, _spread(given["critic_devices"], num_critics, "critic_devices"))
+
+
+_FIELDS = ("agent_devices", "reference_devices", "critic_devices")
+
+
+def _names(devices: str | Sequence[str] | None, field: str) -> list[str]:
+    names = [devices] if isinstance(devices, str) else list(devices or [])
+    if devices is not None and not names:
         raise ValueError(f"{field} is an empty list; name a device, or leave it out.")
-    if len(set(names)) != 1:
+    return names
+
+
+def _together(given: dict[str, list[str]], num_agents: int, num_critics: int) -> Placement:
+    devices = [checked_device(name, field) for field, names in given.items() for name in names]
+    if len(set(devices)) > 1:
+        fields = " and ".join(field for field, names in given.items() if names)
         raise ValueError(
-            f"{field} names several devices ({', '.join(names)}), but parallel_training='none' keeps all models on one."
+            f"{fields} name several devices ({', '.join(dict.fromkeys(map(str, devices)))}), but "
+            "parallel_training='none' keeps all models on one; use parallel_training='mp'."
         )
-    return checked_device(names[0], field)
+    device = devices[0] if devices else torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    return Placement((device,) * num_agents, (device,) * num_agents, (device,) * num_critics)
+
+
+def _spread(names: list[str], count: int, field: str) -> tuple[torch.device, ...]:
+    if len(names) > 1 and len(names) != count:
+        raise ValueError(f"{field} lists {len(names)} devices for {count} models; list {count}, or one for all.")
+    devices = tuple(checked_device(name, field) for name in names)
+    return devices * count if len(devices) == 1 else devices
 
 
 def checked_device(name: str, field: str) -> torch.device:

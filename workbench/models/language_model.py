@@ -142,6 +142,10 @@ class LanguageModel:
         extra = {name: value for name, value in optional.items() if name in self.accepts}
         return self.model(input_ids=ids, attention_mask=mask, **extra, **(cache or {})).logits[:, -keep:]
 
+    def write_model(self, file: Path) -> None:
+        """The model object as it is, for another process of this run."""
+        torch.save(self.model, file)
+
     def save(self, folder: Path) -> None:
         """Model and tokenizer, readable by from_pretrained."""
         save_whole(self.model, folder)

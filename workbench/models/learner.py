@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,26 @@ from workbench.models.loading import ModelError
 
 class TrainingDiverged(RuntimeError):
     """A loss or gradient became NaN or infinite; the weights are still those before the step."""
+
+
+class Resumable(abc.ABC):
+    """A worker whose learning can be put aside in a file and taken up again."""
+
+    @abc.abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything that learning changes: weights, optimizer, schedule."""
+
+    @abc.abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+
+    def write_state(self, file: Path) -> None:
+        """`state` in a file."""
+        torch.save(self.state(), file)
+
+    def read_state(self, file: Path) -> None:
+        """Inverse of `write_state`."""
+        self.load_state(torch.load(file, map_location="cpu", weights_only=True))
 
 
 class Learner:

@@ -208,8 +208,7 @@ def with_lora(model: PreTrainedModel, lora: Mapping[str, Any]) -> Any:
         raise ModelError(f"model_config['lora'] is not a valid LoRA configuration: {error}.") from error
 
 
-def add_special_tokens(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, tokens: Mapping[str, Any]) -> None:
-    """Add the tokens and make room for them in the model's embeddings."""
-    tokenizer.add_special_tokens(dict(tokens))
+def fit_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Make room in the model's embeddings for tokens that were added to the tokenizer."""
     if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
         model.resize_token_embeddings(len(tokenizer))

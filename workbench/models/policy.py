@@ -17,12 +17,12 @@ from workbench import objectives
 from workbench.config import TrainingConfig
 from workbench.models.batching import micro_batches, scoring_batch
 from workbench.models.language_model import LanguageModel
-from workbench.models.learner import Learner, TrainingDiverged
+from workbench.models.learner import Learner, Resumable, TrainingDiverged
 from workbench.models.loading import ModelError
 from workbench.types import Term, UpdateResult
 
 
-class Policy(LanguageModel):
+class Policy(LanguageModel, Resumable):
     """One agent's language model and its optimizer. planned_updates: see Learner."""
 
     def __init__(
@@ -93,7 +93,6 @@ class Policy(LanguageModel):
         return norm
 
     def state(self) -> dict[str, Any]:
-        """Everything that learning changes: weights, optimizer, schedule."""
         return {"model": self.model.state_dict(), **self.learner.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:

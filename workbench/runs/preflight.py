@@ -13,7 +13,6 @@ from workbench.runs.spec import ResolvedRun, SpecError
 from workbench.tasks import TaskError
 
 MODEL_FILES = ("config.json", "adapter_config.json")
-DEVICE_FIELDS = ("agent_devices", "reference_devices", "critic_devices")
 
 
 def preflight(resolved: ResolvedRun) -> None:
@@ -78,16 +77,11 @@ def _check_location(source: str, location: Path | str, subfolder: str | None) ->
 
 
 def _check_devices(resolved: ResolvedRun) -> None:
-    from workbench.models.devices import checked_device, resolve_device
+    from workbench.models.devices import place
 
-    for field in DEVICE_FIELDS:
-        devices = getattr(resolved.config, field, None)
-        if devices is None:
-            continue
-        if resolved.config.parallel_training == "none":
-            resolve_device(devices, field)  # all models share one
-        for name in [devices] if isinstance(devices, str) else devices:
-            checked_device(name, field)
+    separate = resolved.algorithm.family != "reinforce" and getattr(resolved.config, "use_separate_critic", True)
+    critics = (1 if resolved.algorithm.name == "maac" else resolved.task.num_agents) if separate else 0
+    place(resolved.config, resolved.task.num_agents, critics)
 
 
 def _check_critics(resolved: ResolvedRun) -> None:

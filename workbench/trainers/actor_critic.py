@@ -16,12 +16,11 @@ import torch
 
 from workbench import estimators
 from workbench.config import ActorCriticConfig, IACConfig, MAACConfig
-from workbench.models.shared import SharedPolicy
 from workbench.parallel.handles import Handle
 from workbench.rollout import as_tensor
 from workbench.trainers import setup
 from workbench.trainers.base import Trainer
-from workbench.trainers.critics import build_critics, critic_sources, head_width
+from workbench.trainers.critics import CriticRequest, critic_sources, head_width
 from workbench.trainers.records import spread_metrics
 from workbench.types import CriticInput, Node, RolloutTree, Sample, UpdateResult, ValueResult, ValueTerm
 
@@ -65,8 +64,9 @@ class ActorCriticTrainer(Trainer):
 
     # --- what MAAC and IAC define -------------------------------------------------------------
 
-    critics: list[Handle]
-    critic_folders: list[str]
+    @abc.abstractmethod
+    def _critic_folders(self) -> Sequence[str]:
+        """Where a saved team keeps each separate critic."""
 
     @abc.abstractmethod
     def _critic_of(self, agent: int) -> Handle:
@@ -178,11 +178,12 @@ class ActorCriticTrainer(Trainer):
             self.ledger.add({name: float(value) for name, value in self.metrics_callback(group).items()})
 
     def _learn(self, batches: Mapping[int, list[list[Sample]]]) -> dict[int, list[UpdateResult]]:
-        results = super()._learn(batches)
+        # Sent before the agents' own steps are awaited, so that critics elsewhere learn at the same time.
         calls = {
             agent: [self._critic_of(agent).submit("update", value_terms(batch)) for batch in steps]
             for agent, steps in batches.items()
         }
+        results = super()._learn(batches)
         for agent, steps in calls.items():
             for batch, call in zip(batches[agent], steps):
                 result: ValueResult = call.result()
@@ -190,7 +191,7 @@ class ActorCriticTrainer(Trainer):
         return results
 
     def _saved(self) -> dict[str, Handle]:
-        return super()._saved() | dict(zip(self.critic_folders, self.critics))
+        return super()._saved() | dict(zip(self._critic_folders(), self.critics))
 
 
 class MAACTrainer(ActorCriticTrainer):
@@ -204,13 +205,12 @@ class MAACTrainer(ActorCriticTrainer):
     config_class = MAACConfig
     algorithm_name = "maac"
 
-    def _load(self, plan: setup.TeamPlan) -> None:
+    def _critic_folders(self) -> Sequence[str]:
+        return ["critic"]
+
+    def _critic_request(self, plan: setup.TeamPlan) -> CriticRequest:
         sources = critic_sources(*self.critic_arguments, 1, "MAAC", plan.sources)
-        super()._load(plan)
-        tokenizer = self.team.policies[0].worker.tokenizer  # type: ignore[attr-defined]
-        updates = self._planned_updates() * self.num_agents
-        self.critics = list(build_critics(sources, [tokenizer], plan, self.args, self.head_dim, updates))
-        self.critic_folders = ["critic"]
+        return CriticRequest(sources, self._planned_updates() * self.num_agents, self.head_dim)
 
     def _critic_of(self, agent: int) -> Handle:
         return self.critics[0]
@@ -234,22 +234,22 @@ class IACTrainer(ActorCriticTrainer):
     config_class = IACConfig
     algorithm_name = "iac"
 
-    def _load(self, plan: setup.TeamPlan) -> None:
-        self.critics, self.critic_folders = [], []
+    def _critic_folders(self) -> Sequence[str]:
+        return [f"critic_{i}" for i in range(len(self.critics))]
+
+    def _policy_kind(self) -> str:
+        return "policy" if self.args.use_separate_critic else "shared"
+
+    def _critic_request(self, plan: setup.TeamPlan) -> CriticRequest:
         if not self.args.use_separate_critic:
             if self.critic_arguments != (None, None):
                 raise ValueError("use_separate_critic=False puts the critics on the agents' models: pass no critics.")
-            self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates(), SharedPolicy)
-            return
+            return CriticRequest()
         sources = critic_sources(*self.critic_arguments, self.num_agents, "IAC with separate critics", plan.sources)
-        super()._load(plan)
-        tokenizers = [policy.worker.tokenizer for policy in self.team.policies]  # type: ignore[attr-defined]
-        hidden_dim = self.args.critic_value_head_hidden_dim
-        if self.head_dim is not None and hidden_dim is not None:
+        head_dim = self.args.critic_value_head_hidden_dim
+        if self.head_dim is not None and head_dim is not None:
             raise ValueError("critic_value_head_hidden_dim is set in args and in model_config; set it once.")
-        updates = self._planned_updates()
-        self.critics = list(build_critics(sources, tokenizers, plan, self.args, hidden_dim or self.head_dim, updates))
-        self.critic_folders = [f"critic_{i}" for i in range(self.num_agents)]
+        return CriticRequest(sources, self._planned_updates(), head_dim or self.head_dim)
 
     def _critic_of(self, agent: int) -> Handle:
         return self.critics[agent] if self.critics else self.team.policies[agent]

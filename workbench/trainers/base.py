@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,21 +13,26 @@ from typing import TYPE_CHECKING, Any
 from workbench import checkpoint, objectives
 from workbench.callbacks import Formatter
 from workbench.config import TrainingConfig
-from workbench.parallel.handles import Handle
+from workbench.parallel.handles import Handle, WorkerDiedError
 from workbench.rollout import Rollout, Shape, derive_seed
 from workbench.stopwatch import Stopwatch
 from workbench.tracking import build_trackers
 from workbench.tracking.base import FAILED, FINISHED, KILLED, Monitor
 from workbench.trainers import evaluation, resume, setup
+from workbench.trainers.critics import CriticRequest
 from workbench.trainers.cursor import Cursor, as_sequence
 from workbench.trainers.ledger import Ledger
 from workbench.trainers.records import batch_metrics, node_metrics, policy_terms, tree_records
+from workbench.trainers.workers import start_workers
 from workbench.types import Item, RolloutTree, Sample, UpdateResult
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-log = logging.getLogger(__name__)
+NO_SECOND_TURN = (
+    "No branch reached turn 2 in epoch {}: every node's mean reward was above early_termination_threshold ({}); "
+    "raise it or set it to None."
+)
 
 
 class Trainer(abc.ABC):
@@ -41,7 +45,7 @@ class Trainer(abc.ABC):
     workbench.callbacks. args: the algorithm's configuration. model_config: see
     workbench.models.loading. mlflow_config, wandb_config: see workbench.tracking. eval_logger and
     eval_aggregator (only together): see workbench.trainers.evaluation. Raises ValueError with one
-    sentence for arguments that do not fit together, before any model loads where that is possible.
+    sentence for arguments that do not fit together, before any model loads.
     """
 
     config_class: type[TrainingConfig]
@@ -91,8 +95,21 @@ class Trainer(abc.ABC):
         self.latest_metrics: dict[str, float] = {}
         self.watch = Stopwatch()
         with self.watch("load"):
-            self._load(plan)
+            self.team, self.critics = start_workers(
+                plan, self.args, self._planned_updates(), self._policy_kind(), self._critic_request(plan)
+            )
         self.rollout = Rollout(self.team, environment, setup.sampling(self.args), self.watch)
+
+    @property
+    def agents(self) -> list[PreTrainedModel]:
+        """Each agent's model with its present weights [n]; copies where the agents live in other processes."""
+        models = {handle: handle.model() for handle in dict.fromkeys(self.team.policies)}
+        return [models[handle] for handle in self.team.policies]
+
+    def close(self) -> None:
+        """End the workers' processes, if any; the trainer is of no use afterwards."""
+        for handle in {*self.team.policies, *self.team.references, *self.critics}:
+            handle.close()
 
     @property
     def monitor(self) -> Monitor:
@@ -112,9 +129,13 @@ class Trainer(abc.ABC):
     def _joint_mode(self) -> str:
         return "aligned"
 
-    def _load(self, plan: setup.TeamPlan) -> None:
-        """Load the models into `team` and `agents`."""
-        self.team, self.agents = setup.build_team(plan, self.args, self._planned_updates())
+    def _policy_kind(self) -> str:
+        """See workbench.models.workers."""
+        return "policy"
+
+    def _critic_request(self, plan: setup.TeamPlan) -> CriticRequest:
+        """The separate critics; REINFORCE has none."""
+        return CriticRequest()
 
     def _learn(self, batches: Mapping[int, list[list[Sample]]]) -> dict[int, list[UpdateResult]]:
         """One optimizer step per batch of every agent."""
@@ -127,8 +148,6 @@ class Trainer(abc.ABC):
     def _saved(self) -> dict[str, Handle]:
         """Folder name in a saved team -> whose model it is."""
         return {f"agent_{i}": policy for i, policy in enumerate(self.team.policies)}
-
-    # --- construction -------------------------------------------------------------------------
 
     def _shape(self) -> Shape:
         args, join = self.args, objectives.JOINT_MODES[self._joint_mode()]
@@ -159,6 +178,8 @@ class Trainer(abc.ABC):
                 self.load_checkpoint(resume_from_checkpoint, tracking=True)
             self._epochs()
         except BaseException as error:
+            if isinstance(error, WorkerDiedError):
+                self.close()  # the other workers wait for calls that will not come
             self.tracker.end(KILLED if isinstance(error, KeyboardInterrupt) else FAILED)
             raise
         self.tracker.end(KILLED if self.stopped else FINISHED)
@@ -213,9 +234,7 @@ class Trainer(abc.ABC):
         if self.args.num_turns > 1 and not self.second_turns and not self.warned_of_turns:
             self.warned_of_turns = True
             warnings.warn(
-                f"No branch reached turn 2 in epoch {self.cursor.epoch + 1}: every node's mean reward was above "
-                f"early_termination_threshold ({self.args.early_termination_threshold}); raise it or set it to None.",
-                stacklevel=2,
+                NO_SECOND_TURN.format(self.cursor.epoch + 1, self.args.early_termination_threshold), stacklevel=2
             )
         self.second_turns = 0
         self.cursor.next_epoch()
@@ -251,31 +270,16 @@ class Trainer(abc.ABC):
     def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
         """`eval/turn_k/...` over the first items of eval_dataset; {} without one, or for 0 samples."""
         count = self.args.eval_num_samples if num_eval_samples is None else int(num_eval_samples)
-        items = [(index, self.eval_dataset[index]) for index in range(min(count, len(self.eval_dataset)))]
-        if not items:
-            return {}
-        with self.watch("eval"):
-            trees = self._evaluation_trees(items)
-            metrics = evaluation.metrics(trees, self.args.num_turns, [item for _, item in items], self.eval_hooks)
+        metrics = evaluation.evaluate(self, count)
         self._log(metrics)
         return metrics
 
-    def _evaluation_trees(self, items: Sequence[tuple[int, Item]]) -> list[RolloutTree]:
-        trees = []
-        for start in range(0, len(items), self.args.eval_batch_size):
-            batch = items[start : start + self.args.eval_batch_size]
-            trees += self._single_paths(batch, derive_seed(self.args.seed, "eval", start))
-        for tree in trees:
-            records = evaluation.records(tree, self.node_count, self.env_step, self.cursor.epoch)
-            self.node_count += len(records)
-            self.tracker.nodes(records)
-        return trees
-
     def play(self, items: Sequence[Item], seed: int = 0) -> list[RolloutTree]:
         """One completion per agent and turn for each item, with the present weights; nothing is recorded."""
-        return self._single_paths(list(enumerate(items)), derive_seed(seed, "play"))
+        return self.single_paths(list(enumerate(items)), derive_seed(seed, "play"))
 
-    def _single_paths(self, items: Sequence[tuple[int, Item]], seed: int) -> list[RolloutTree]:
+    def single_paths(self, items: Sequence[tuple[int, Item]], seed: int) -> list[RolloutTree]:
+        """One completion per agent and turn for each (index, item)."""
         shape = Shape(self.args.num_turns, 1, objectives.aligned_responses, None)
         return self.rollout.expand(items, shape, seed, self.env_step) if items else []
 
@@ -291,10 +295,8 @@ class Trainer(abc.ABC):
     def save_checkpoint(self) -> Path:
         """Everything a later `train(resume_from_checkpoint=)` needs to go on as if never interrupted."""
         with self.watch("save"):
-            path = checkpoint.write(self.checkpoint_dir, self.cursor.done, resume.capture(self))
-        log.info("Checkpoint written: %s", path)
-        return path
+            return resume.save(self)
 
     def load_checkpoint(self, folder: str | Path, tracking: bool = False) -> None:
         """Restore models, optimizers, buffers, cursor and random states; tracking True: rewind the trackers too."""
-        resume.restore(self, checkpoint.read(Path(folder)), tracking)
+        resume.restore(self, Path(folder), tracking)

@@ -1,15 +1,16 @@
-"""Which critics an actor-critic trainer needs, checked before loading, then loaded."""
+"""Which critics an actor-critic trainer needs, checked before anything loads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workbench.models.critic import Critic
-from workbench.models.devices import resolve_device
+from workbench.models.critic import check_room
+from workbench.models.devices import Placement
 from workbench.models.loading import ModelError, load_tokenizer
-from workbench.parallel.handles import LocalHandle
-from workbench.trainers.setup import Source, TeamPlan, load_source
+from workbench.models.workers import WorkerPlan
+from workbench.trainers.setup import Source, TeamPlan, check_one_place, model_slots
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,36 +39,38 @@ def critic_sources(
     return [source for source in sources if source is not None]
 
 
-def build_critics(
-    sources: Sequence[Source],
-    tokenizers: Sequence[PreTrainedTokenizerBase],
+@dataclass(frozen=True)
+class CriticRequest:
+    """The separate critics of a trainer; empty where there are none. Critic i reads with agent i's tokenizer."""
+
+    sources: Sequence[Source] = ()
+    planned_updates: int = 0  # optimizer steps of one critic
+    head_dim: int | None = None  # hidden units of the value head, None = linear
+
+
+def critic_workers(
+    request: CriticRequest,
     plan: TeamPlan,
+    tokenizers: Sequence[PreTrainedTokenizerBase],
     args: Any,
-    hidden_dim: int | None,
-    planned_updates: int,
-) -> list[LocalHandle]:
-    """One handle per source; a loaded object listed several times is one critic with one optimizer."""
-    device = resolve_device(args.critic_devices or args.agent_devices, "critic_devices")
-    handles: dict[int, LocalHandle] = {}
-    slots = [i if isinstance(source, str) else id(source) for i, source in enumerate(sources)]
-    for i, (slot, source, tokenizer) in enumerate(zip(slots, sources, tokenizers)):
-        if slot not in handles:
-            model, _ = load_source(source, tokenizer, plan.options, args.seed)
-            updates = planned_updates * slots.count(slot)
-            handles[slot] = LocalHandle(Critic(model, tokenizer, args, device, f"critic {i}", hidden_dim, updates))
-        check_fit(source, handles[slot].worker.model, tokenizer, f"critic {i}", plan)
-    return [handles[slot] for slot in slots]
+    placement: Placement,
+) -> list[WorkerPlan]:
+    """One plan per source; a loaded object listed several times is one critic with one optimizer."""
+    slots = model_slots(request.sources)
+    plans: dict[int, WorkerPlan] = {}
+    for i, (slot, source, tokenizer, device) in enumerate(zip(slots, request.sources, tokenizers, placement.critics)):
+        name, updates = f"critic {i}", request.planned_updates * slots.count(slot)
+        check_vocabulary(source, tokenizer, name, plan)
+        made = WorkerPlan("critic", name, source, tokenizer, plan.options, args, device, updates, request.head_dim)
+        check_one_place(plans.setdefault(slot, made), made, "critics")
+    return [plans[slot] for slot in slots]
 
 
-def check_fit(source: Source, model: Any, tokenizer: PreTrainedTokenizerBase, name: str, plan: TeamPlan) -> None:
+def check_vocabulary(source: Source, tokenizer: PreTrainedTokenizerBase, name: str, plan: TeamPlan) -> None:
     """The critic reads its actor's token ids, so it must mean the same by them."""
-    room = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > room:
-        raise ModelError(
-            f"{name} knows {room} tokens, but its actor's tokenizer has {len(tokenizer)}; "
-            "use a critic that was made for the actor's tokenizer."
-        )
     if not isinstance(source, str):
+        if not plan.options.special_tokens:  # else room is made for them
+            check_room(source, tokenizer, name)
         return
     own = load_tokenizer(source, plan.options)
     if plan.options.special_tokens:

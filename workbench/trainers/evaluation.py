@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from workbench.rollout import derive_seed
 from workbench.trainers.records import tree_records
 from workbench.types import Item, NodeRecord, RolloutTree, mean_of
+
+if TYPE_CHECKING:
+    from workbench.trainers.base import Trainer
 
 Hooks = tuple[Callable[..., Any], Callable[..., Any]] | None
 
@@ -23,6 +27,28 @@ def hooks(eval_logger: Callable[..., Any] | None, eval_aggregator: Callable[...,
         missing = "eval_logger" if eval_logger is None else "eval_aggregator"
         raise ValueError(f"eval_logger and eval_aggregator only work together; pass {missing} too.")
     return eval_logger, eval_aggregator
+
+
+def evaluate(trainer: Trainer, count: int) -> dict[str, float]:
+    """Metrics over the first `count` items of the trainer's eval_dataset; {} for none."""
+    items = [(index, trainer.eval_dataset[index]) for index in range(min(count, len(trainer.eval_dataset)))]
+    if not items:
+        return {}
+    with trainer.watch("eval"):
+        trees = recorded_trees(trainer, items)
+        return metrics(trees, trainer.args.num_turns, [item for _, item in items], trainer.eval_hooks)
+
+
+def recorded_trees(trainer: Trainer, items: Sequence[tuple[int, Item]]) -> list[RolloutTree]:
+    """The trees of an evaluation, `eval_batch_size` items at a time; their nodes go to the trackers."""
+    size, seed = trainer.args.eval_batch_size, trainer.args.seed
+    starts = range(0, len(items), size)
+    trees = [t for i in starts for t in trainer.single_paths(items[i : i + size], derive_seed(seed, "eval", i))]
+    for tree in trees:
+        rows = records(tree, trainer.node_count, trainer.env_step, trainer.cursor.epoch)
+        trainer.node_count += len(rows)
+        trainer.tracker.nodes(rows)
+    return trees
 
 
 def records(tree: RolloutTree, first_id: int, step: int, epoch: int) -> list[NodeRecord]:

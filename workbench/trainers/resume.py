@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import checkpoint
@@ -12,11 +15,12 @@ from workbench.types import Completion, Sample
 if TYPE_CHECKING:
     from workbench.trainers.base import Trainer
 
+log = logging.getLogger(__name__)
 COUNTERS = ("env_step", "node_count", "second_turns", "warned_of_turns")
 
 
 def capture(trainer: Trainer) -> dict[str, Any]:
-    """Everything that the next item depends on, as plain containers, numbers and tensors."""
+    """Everything but the models that the next item depends on, as plain containers, numbers and tensors."""
     return {
         "algorithm": trainer.algorithm_name,
         "counters": {name: getattr(trainer, name) for name in COUNTERS},
@@ -26,12 +30,20 @@ def capture(trainer: Trainer) -> dict[str, Any]:
         "latest_metrics": trainer.latest_metrics,
         "tracker": trainer.tracker.mark(),
         "random": checkpoint.random_state(),
-        "models": [call.result() for call in [worker.submit("state") for worker in trainer.workers()]],
     }
 
 
-def restore(trainer: Trainer, state: Mapping[str, Any], tracking: bool) -> None:
-    """Inverse of capture. tracking True: the trackers forget what they saw after the checkpoint."""
+def save(trainer: Trainer) -> Path:
+    """Write a checkpoint; every model writes its own file where it lives."""
+    writers = [functools.partial(worker.submit, "write_state") for worker in trainer.workers()]
+    path = checkpoint.write(trainer.checkpoint_dir, trainer.cursor.done, capture(trainer), writers)
+    log.info("Checkpoint written: %s", path)
+    return path
+
+
+def restore(trainer: Trainer, folder: Path, tracking: bool) -> None:
+    """Inverse of save. tracking True: the trackers forget what they saw after the checkpoint."""
+    state = checkpoint.read(folder)
     if state["algorithm"] != trainer.algorithm_name:
         raise ValueError(f"The checkpoint is of {state['algorithm']}, not of {trainer.algorithm_name}.")
     if tracking:  # weights alone may be looked at with other data
@@ -40,7 +52,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any], tracking: bool) -> None:
     workers = trainer.workers()
     if len(state["models"]) != len(workers):
         raise ValueError(f"The checkpoint holds {len(state['models'])} models, but there are {len(workers)} here.")
-    for call in [worker.submit("load_state", model) for worker, model in zip(workers, state["models"])]:
+    for call in [worker.submit("read_state", file) for worker, file in zip(workers, state["models"])]:
         call.result()
     for name in COUNTERS:
         setattr(trainer, name, state["counters"][name])

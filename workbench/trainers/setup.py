@@ -1,8 +1,9 @@
-"""From a trainer's constructor arguments to loaded workers: counts, devices, tokenizers, models."""
+"""From a trainer's constructor arguments to the plans of its workers: counts, tokenizers, models."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 import warnings
@@ -10,16 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-import torch
-
 from workbench.callbacks import Formatter, Transition, resolve_formatters
 from workbench.config import TrainingConfig
-from workbench.models.devices import resolve_device
-from workbench.models.language_model import LanguageModel
-from workbench.models.loading import ModelOptions, add_special_tokens, load_model, load_tokenizer
-from workbench.models.policy import Policy
-from workbench.parallel.handles import LocalHandle
-from workbench.parallel.team import Team
+from workbench.models.devices import Placement
+from workbench.models.loading import ModelOptions, load_tokenizer
+from workbench.models.workers import WorkerPlan
 from workbench.rewards import RewardFunction
 from workbench.rollout import Environment
 from workbench.types import Sampling
@@ -182,53 +178,52 @@ def build_environment(
     )
 
 
-def build_team(
-    plan: TeamPlan, args: Any, planned_updates: int, make_policy: type[Policy] = Policy
-) -> tuple[Team, list[PreTrainedModel]]:
-    """Load what has to be loaded and place it. Returns the team and its models [n]."""
-    device = resolve_device(args.agent_devices, "agent_devices")
-    reference_device = resolve_device(args.reference_devices, "reference_devices") if args.reference_devices else device
-    # One slot per model: a name is loaded once per agent, an object listed twice stays one model.
-    slots = [agent if isinstance(source, str) else id(source) for agent, source in enumerate(plan.sources)]
-    policies: dict[int, LocalHandle] = {}
-    references: dict[int, LocalHandle] = {}
-    for agent, slot in enumerate(slots):
-        if slot in policies:
-            continue
-        model, tokenizer = load_source(plan.sources[agent], plan.tokenizers[agent], plan.options, args.seed)
-        name = f"agent {agent}"
-        if args.reference_kl_enabled:
-            frozen = copy.deepcopy(model).requires_grad_(False)
-            references[slot] = LocalHandle(
-                LanguageModel(frozen, tokenizer, args, reference_device, f"{name}'s reference")
-            )
+def load_tokenizers(plan: TeamPlan) -> list[PreTrainedTokenizerBase]:
+    """Each agent's tokenizer [n] with the special tokens added; one that several models share is loaded once."""
+    loaded: dict[str, PreTrainedTokenizerBase] = {}
+    tokenizers = []
+    for source, tokenizer in zip(plan.sources, plan.tokenizers):
+        if tokenizer is None:
+            assert isinstance(source, str), "checked in _tokenizers"
+            tokenizer = loaded[source] = loaded.get(source) or load_tokenizer(source, plan.options)
+        if plan.options.special_tokens:
+            tokenizer.add_special_tokens(dict(plan.options.special_tokens))
+        tokenizers.append(tokenizer)
+    return tokenizers
+
+
+def team_workers(
+    plan: TeamPlan,
+    tokenizers: Sequence[PreTrainedTokenizerBase],
+    args: TrainingConfig,
+    placement: Placement,
+    planned_updates: int,
+    kind: str = "policy",
+) -> tuple[list[WorkerPlan], list[WorkerPlan]]:
+    """Plans of the policies [n] and of their frozen references [n] or []. kind: see workbench.models.workers."""
+    slots = model_slots(plan.sources)
+    policies: dict[int, WorkerPlan] = {}
+    references: dict[int, WorkerPlan] = {}
+    for i, (slot, source, tokenizer) in enumerate(zip(slots, plan.sources, tokenizers)):
         updates = planned_updates * slots.count(slot)  # a model that serves several agents learns from each
-        policies[slot] = LocalHandle(make_policy(model, tokenizer, args, device, name, updates))
-    team = Team([policies[s] for s in slots], [references[s] for s in slots if references])
-    return team, [policies[s].worker.model for s in slots]
+        one = WorkerPlan(kind, f"agent {i}", source, tokenizer, plan.options, args, placement.agents[i], updates)
+        other = dataclasses.replace(
+            one, kind="reference", name=f"agent {i}'s reference", device=placement.references[i]
+        )
+        for plans, made, what in ((policies, one, "agents"), (references, other, "references")):
+            check_one_place(plans.setdefault(slot, made), made, what)
+    return [policies[s] for s in slots], [references[s] for s in slots] if args.reference_kl_enabled else []
 
 
-def load_source(
-    source: Source, tokenizer: PreTrainedTokenizerBase | None, options: ModelOptions, seed: int
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model and tokenizer of one source, with special tokens added.
-
-    New weights (an adapter, rows for new tokens) are drawn from `seed`, not from the process's random state.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _load_source(source, tokenizer, options)
+def model_slots(sources: Sequence[Source]) -> list[int]:
+    """Which models are one [n]: a name is loaded once per place in the list, an object listed twice is one model."""
+    return [i if isinstance(source, str) else id(source) for i, source in enumerate(sources)]
 
 
-def _load_source(
-    source: Source, tokenizer: PreTrainedTokenizerBase | None, options: ModelOptions
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    if isinstance(source, str):
-        tokens = tokenizer if tokenizer is not None else load_tokenizer(source, options)
-        model = load_model(source, options)
-    else:
-        assert tokenizer is not None, "checked in _tokenizers"
-        model, tokens = source, tokenizer
-    if options.special_tokens:
-        add_special_tokens(tokens, model, options.special_tokens)
-    return model, tokens
+def check_one_place(first: WorkerPlan, again: WorkerPlan, what: str) -> None:
+    """One model cannot be on two devices."""
+    if first.device != again.device:
+        raise ValueError(
+            f"{first.name} and {again.name} are one model, but the {what}' devices put it on {first.device} and on "
+            f"{again.device}; give it one device."
+        )
