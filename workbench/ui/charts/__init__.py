@@ -1,0 +1,1 @@
+"""Data frames in, plotly figures out: no streamlit, no files. Every chart has a title and units."""
