@@ -1,0 +1,70 @@
+"""Curves per agent and turn, which grow while the run does."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from workbench.insight.curves import Curves, line
+from workbench.insight.metric_names import Panel, panels
+from workbench.runs.workspace import RunFolder
+from workbench.ui.charts.curves import curves_figure
+from workbench.ui.live import curve_store, interval
+from workbench.ui.text import language, t
+from workbench.ui.widgets import chart, tolerant
+
+FIRST = ("turn_*/reward_mean", "eval/turn_*/reward_mean", "agent_*/turn_*/entropy", "agent_*/turn_*/completion_tokens")
+"""Metric patterns that are shown before the reader chooses."""
+AXES = ("step", "time")
+
+
+def tab(run: RunFolder) -> None:
+    """Choices that stay, above charts that tick."""
+    st.caption(t("curves.about"))
+    with tolerant():
+        known = panels(curve_store(str(run.trace_file)).read().keys)
+        if not known:
+            st.info(t("curves.none"))
+    left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
+    smoothing = left.slider(
+        t("curves.smoothing"), 0.0, 0.95, 0.6, 0.05, key="curves-smoothing", help=t("curves.smoothing_help")
+    )
+    axis = middle.segmented_control(
+        t("curves.axis"),
+        AXES,
+        default="step",
+        format_func=lambda a: t(f"curves.axis_{a}"),
+        key="curves-axis",
+        required=True,
+    )
+    log = right.toggle(t("curves.log"), key="curves-log")
+    st.fragment(_live, run_every=interval(run.read_status()))(run, smoothing, axis == "time", log)
+
+
+def _live(run: RunFolder, smoothing: float, by_time: bool, log: bool) -> None:
+    with tolerant():
+        curves = curve_store(str(run.trace_file)).read()
+        found = {panel.pattern: panel for panel in panels(curves.keys)}
+        chosen = st.multiselect(
+            t("curves.metrics"),
+            list(found),
+            default=[pattern for pattern in FIRST if pattern in found],
+            format_func=lambda pattern: f"{found[pattern].meaning.title[language()]} · {pattern}",
+            key=f"curves-metrics-{run.id}",
+        )
+        columns = st.columns(2)
+        for number, pattern in enumerate(chosen):
+            with columns[number % 2]:
+                _panel(run, curves, found[pattern], smoothing, by_time, log)
+        if curves.behind:
+            st.caption(t("curves.behind", rows=curves.behind))
+
+
+def _panel(run: RunFolder, curves: Curves, panel: Panel, smoothing: float, by_time: bool, log: bool) -> None:
+    lines = [line(curves.curves[key], smoothing) for key in panel.keys]
+    title = t(f"curves.axis_{'time' if by_time else 'step'}")
+    figure = curves_figure(panel.meaning, lines, language(), title, by_time, log)
+    shown, total = sum(li.shown for li in lines), sum(li.total for li in lines)
+    key = "curve-" + panel.pattern.replace("*", "x").replace("/", "-")
+    st.caption(f"{panel.meaning.text[language()]} ({t('common.showing', shown=shown, total=total)})")
+    chart(figure, key, pd.concat([li.frame() for li in lines]), alt=panel.meaning.title[language()])
