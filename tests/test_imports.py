@@ -11,8 +11,11 @@ ROOT = Path(__file__).parents[1] / "workbench"
 # Each room may import the rooms that stand after it (DAG, highest first).
 LAYERS = [
     {"cli"},
-    {"terminal"},
+    {"task_commands"},
+    {"terminal", "reporting"},
     {"doctor"},
+    {"ui"},
+    {"insight"},
     {"runs"},
     {"trainers"},
     {"rollout", "checkpoint"},
@@ -26,6 +29,8 @@ LAYERS = [
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 HOMES = {"streamlit": {"ui"}, "mlflow": {"tracking"}, "wandb": {"tracking"}, "peft": {"models"}}
 HOMES["transformers"] = {"models"}
+HOMES["datasets"] = {"tasks"}
+INSIGHT = ", ".join(f"workbench.insight.{path.stem}" for path in sorted((ROOT / "insight").glob("[!_]*.py")))
 
 
 def modules():
@@ -70,7 +75,7 @@ def test_rooms_import_one_way(path):
 
 
 @pytest.mark.parametrize(
-    "module", ["workbench", "workbench.cli", "workbench.config", "workbench.tasks", "workbench.runs.spec"]
+    "module", ["workbench", "workbench.cli", "workbench.config", "workbench.tasks", "workbench.runs.spec", INSIGHT]
 )
 def test_what_the_app_and_the_command_line_import_is_free_of_torch(module):
     code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'mlflow') if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""The command line: `workbench train`, `resume`, `eval`, `play`, `runs`, `config`, `doctor`, `mlflow`.
+"""The command line: `workbench train`, `resume`, `stop`, `eval`, `play`, `runs`, `tasks`, `config`, `doctor`, `mlflow`.
 
 Every error ends in one sentence on stderr and a non-zero exit; `--debug` shows the traceback.
 Heavy packages load inside the commands, so that help is quick.
@@ -6,29 +6,16 @@ Heavy packages load inside the commands, so that help is quick.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import sys
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-INTERRUPTED = 130  # the shell's convention for Ctrl-C
-QUIET = {
-    "TOKENIZERS_PARALLELISM": "false",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
-    "TQDM_DISABLE": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-"""Environment of a command unless the user set it otherwise: no telemetry, no chatter, works offline."""
+from workbench.reporting import INTERRUPTED, DebugOption
+from workbench.reporting import reporting as _reporting
+from workbench.task_commands import tasks_app
 
 app = typer.Typer(
     help="Train teams of language models with multi-agent reinforcement learning.",
@@ -36,44 +23,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(tasks_app, name="tasks")
 
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", "-w", help="Folder that holds runs/ and mlflow.db.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as config.num_turns=2.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 RunArgument = Annotated[str, typer.Argument(help="A run's id, or its folder.")]
 CheckpointOption = Annotated[int | None, typer.Option("--checkpoint", metavar="STEP", help="Use this checkpoint.")]
 HERE = Path(".")
-
-
-class _Console(logging.Handler):
-    """Warnings of the package as one line on stderr; a failure's traceback is for the log file only."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not record.exc_info:
-            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _reporting(debug: bool, note: str = "") -> Iterator[None]:
-    """Turn any error of the block into one sentence and an exit code; note: said after the sentence."""
-    from workbench.runs.errors import sentence
-
-    console = _Console(logging.WARNING)
-    logger = logging.getLogger("workbench")
-    logger.addHandler(console)
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except (Exception, SystemExit) as error:
-        if debug:
-            traceback.print_exc()
-        print(f"Error: {sentence(error)}{note}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    finally:
-        logger.removeHandler(console)
 
 
 @app.command()
@@ -111,14 +67,40 @@ def resume(
     with _reporting(debug):
         from workbench.runs.execute import resume_run
         from workbench.runs.mlflow_state import reconcile
-        from workbench.runs.workspace import Workspace
+        from workbench.runs.workspace import QUEUED, RUNNING, Workspace, WorkspaceError
 
         folder = Workspace(workspace).run(run)
+        state = folder.read_status().state
+        if state == QUEUED:
+            raise WorkspaceError(
+                f"Run {folder.id} is queued already; to start it here, first: workbench stop {folder.id}"
+            )
+        if state != RUNNING:
+            folder.stop_file.unlink(missing_ok=True)  # of an earlier life that was killed
         reconcile(Workspace(workspace))
         try:
             _exit_unless_finished(resume_run(folder, set_ or []).state, folder.id)
         finally:
             print(folder.path)
+
+
+@app.command()
+def stop(
+    run: RunArgument,
+    now: Annotated[bool, typer.Option("--now", help="Leave at once, without a checkpoint.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill it and all that it started.")] = False,
+    workspace: WorkspaceOption = HERE,
+    debug: DebugOption = False,
+) -> None:
+    """Stop a running or queued run: it finishes the present item, writes a checkpoint and leaves."""
+    with _reporting(debug):
+        from workbench.runs.launch import stop as stop_run
+        from workbench.runs.supervision import KILL, SAVE, TERMINATE
+        from workbench.runs.workspace import Workspace
+
+        folder = Workspace(workspace).run(run)
+        stop_run(folder, KILL if kill else TERMINATE if now else SAVE)
+        print(f"Run {folder.id} is being stopped; see: workbench runs", file=sys.stderr)
 
 
 def _exit_unless_finished(state: str, run_id: str) -> None:
@@ -218,6 +200,8 @@ def mlflow(
 
 def main() -> None:
     """Entry point of the `workbench` command."""
+    from workbench.runs.environment import QUIET
+
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     app()

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.config import TrainingConfig, did_you_mean
 from workbench.runs.yamlfile import SpecError, read_mapping, with_overrides
 from workbench.tasks import Task, TaskError, load_task
+from workbench.tasks.dataset import DatasetSpec, with_dataset
 from workbench.tasks.files import absolute_reference
 from workbench.trainers import ALGORITHMS, Algorithm
 from workbench.trainers import algorithm as find_algorithm
@@ -33,6 +34,10 @@ KINDS = {
     "tracking": _GROUP,
     "tracking.mlflow": "true, false or a tracking URI",
     "tracking.wandb": _GROUP,
+    "dataset": "a dataset's name, a data file, or a group of keys (a YAML mapping)",
+    "dataset.data_files": "a file, a list of files, or these per split",
+    "dataset.columns": "a group of keys (the task's column: the dataset's column)",
+    "dataset.limit": "a whole number of at least 1",
 }
 """What a key holds, for error messages; every other key holds a text."""
 
@@ -61,6 +66,7 @@ class RunSpec(_Strict):
 
     name: Text
     task: Text
+    dataset: DatasetSpec | None = None
     algorithm: Text
     model: Text | None = None
     agents: list[Text] | None = None
@@ -94,7 +100,7 @@ class RunSpec(_Strict):
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], source: str, base_folder: Path) -> Self:
-        """A spec from plain data; task files and local models become absolute, from `base_folder`."""
+        """A spec from plain data; task files, data files and local models become absolute, from `base_folder`."""
         try:
             spec = cls.model_validate(data)
         except pydantic.ValidationError as error:
@@ -105,6 +111,7 @@ class RunSpec(_Strict):
         return spec.model_copy(
             update={
                 "task": absolute_reference(spec.task, base_folder),
+                "dataset": spec.dataset and spec.dataset.located(base_folder),
                 "model": _absolute_model(spec.model, base_folder),
                 "agents": _absolute_models(spec.agents, base_folder),
                 "critic": _absolute_models(spec.critic, base_folder)
@@ -126,7 +133,7 @@ class RunSpec(_Strict):
         return yaml.safe_dump(self.data(), sort_keys=False, allow_unicode=True)
 
     def resolve(self) -> ResolvedRun:
-        """Load the task, choose the algorithm and build its configuration.
+        """Load the task, choose the algorithm and build its configuration. A dataset's rows load when they are used.
 
         The task's suggested_config comes first, the spec's config wins. A task without a transition
         has one turn unless someone says otherwise. Raises ValueError (SpecError, TaskError) with one sentence.
@@ -137,6 +144,8 @@ class RunSpec(_Strict):
                 f"critic is set, but {self.algorithm} has no critic; remove it, or use an actor-critic algorithm."
             )
         task = load_task(self.task, Path.cwd())
+        if self.dataset is not None:
+            task = with_dataset(task, self.dataset)
         self._check_team(task)
         values = {**_suggested(task, algorithm), **self.config, "num_agents": task.num_agents}
         with warnings.catch_warnings(record=True) as caught:
@@ -187,6 +196,8 @@ def _suggested(task: Task, algorithm: Algorithm) -> dict[str, Any]:
             hint = did_you_mean(name, sorted(known))
             raise TaskError(f"suggested_config of task {task.name!r} has {name!r}, which no algorithm knows{hint}.")
     own = {f.name for f in fields(algorithm.config)}
+    if algorithm.family != "reinforce" and task.suggested_config.get("num_turns", 1) != 1:
+        own.discard("num_generations")  # over several turns an actor-critic samples one path, not a tree
     turns = {} if task.transition else {"num_turns": 1}
     return turns | {name: value for name, value in task.suggested_config.items() if name in own}
 
@@ -215,6 +226,10 @@ def _absolute_models(sources: list[str] | None, base_folder: Path) -> list[str] 
     return sources and [_absolute_model(source, base_folder) or source for source in sources]
 
 
+_LEVELS: dict[str, type[BaseModel]] = {"tracking": Tracking, "dataset": DatasetSpec}
+"""The keys that hold keys of their own."""
+
+
 def _reason(error: pydantic.ValidationError) -> str:
     """The first problem as half a sentence that names the key."""
     # A misspelt key is both unknown and missing; the unknown one is what to change. An empty text is the better half
@@ -224,12 +239,12 @@ def _reason(error: pydantic.ValidationError) -> str:
     place = [str(part) for part in first["loc"]]
     key = place[-1] if place else ""
     if first["type"] in unknown:
-        level: type[BaseModel] = Tracking if place[0] == "tracking" else RunSpec
+        level = _LEVELS.get(place[0], RunSpec)
         known = [field.alias or name for name, field in level.model_fields.items()]
         return f"unknown key {'.'.join(place)!r}{did_you_mean(key, known)}; known keys are {', '.join(known)}"
     if first["type"] == "missing":
         return f"the key {'.'.join(place)!r} is missing"
-    name = ".".join(place[: 2 if place[0] == "tracking" else 1])
+    name = ".".join(place[: 2 if place[0] in _LEVELS else 1])
     if first["type"] == "string_too_short":
         return f"{name}{''.join(f'[{part}]' for part in first['loc'] if isinstance(part, int))} must not be empty"
     return f"{name} must be {KINDS.get(name, 'a text')}, got {first['input']!r}"

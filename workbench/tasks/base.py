@@ -30,6 +30,8 @@ class Items(Protocol):
 ItemSource = Items | Callable[[], Items]
 MetricsFunction = Callable[..., Sequence[Mapping[str, float]]]
 METRICS_ARGUMENTS = ("agent_completions_turns", "batch_items", "prompts")
+ExplainFunction = Callable[..., Mapping[str, float | str]]
+EXPLAIN_ARGUMENTS = ("texts", "item")
 SHOWN = 80  # characters of a value in an error message
 
 
@@ -46,6 +48,9 @@ class Task:
         items that have it and logged under `eval/`.
     suggested_config: configuration values that suit the task; a run's own values win.
     cooperation: one sentence saying what cooperation means here.
+    explain: why a first-turn reward is what it is, for people: called as `explain(texts=, item=)` with one text per
+        agent, it returns named parts in the order to show them, numbers or words.
+    columns: what every item must have; a dataset that replaces the items is checked for them.
     """
 
     name: str
@@ -58,6 +63,8 @@ class Task:
     formatters: Formatter | Sequence[Formatter] | None = None
     transition: Callable[..., Any] | None = None
     metrics: MetricsFunction | None = None
+    explain: ExplainFunction | None = None
+    columns: Sequence[str] = ()
     suggested_config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,7 +76,7 @@ class Task:
             raise TaskError(
                 f"Task {self.name!r}: num_agents must be a whole number of at least 1, got {self.num_agents!r}."
             )
-        for name in ("reward", "transition", "metrics"):
+        for name in ("reward", "transition", "metrics", "explain"):
             value = getattr(self, name)
             if not callable(value) and (value is not None or name == "reward"):
                 raise TaskError(f"Task {self.name!r}: {name} must be a function, got {value!r}.")
@@ -77,6 +84,10 @@ class Task:
             raise TaskError(f"Task {self.name!r}: suggested_config must be a dict, got {self.suggested_config!r}.")
         if self.metrics is not None:
             self._check_call("metrics", self.metrics, dict.fromkeys(METRICS_ARGUMENTS))
+        if self.explain is not None:
+            self._check_call("explain", self.explain, dict.fromkeys(EXPLAIN_ARGUMENTS))
+        if isinstance(self.columns, str) or not all(isinstance(name, str) for name in self.columns):
+            raise TaskError(f"Task {self.name!r}: columns must be a list of column names, got {self.columns!r}.")
         self._check_formatters()
         for name in ("train_items", "eval_items"):
             self._check_source(name)
