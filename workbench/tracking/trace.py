@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,16 @@ COMMIT;
 """
 POSITIONS = {"node": ("node_id", "nodes"), "metric": ("rowid", "metrics"), "late": ("rowid", "late_normalized")}
 EMPTY = -1  # the position in a table without rows
+IN_LIST = "{} IN (SELECT value FROM json_each(?))"  # one parameter, however many ids
+TREES = """
+WITH roots AS (SELECT value AS root, coalesce((SELECT node_id FROM nodes WHERE node_id > value AND parent_id IS NULL
+  ORDER BY node_id LIMIT 1), (SELECT max(node_id) + 1 FROM nodes)) AS stop FROM json_each(?))
+SELECT root, (SELECT count(*) FROM nodes WHERE node_id >= root AND node_id < stop),
+  (SELECT max(turn) FROM nodes WHERE node_id >= root AND node_id < stop),
+  (SELECT avg(reward) FROM joints WHERE node_id = root), (SELECT avg("return") FROM joints WHERE node_id = root),
+  (SELECT max(abs(advantage)) FROM completions WHERE node_id >= root AND node_id < min(stop, root + ?))
+FROM roots ORDER BY root
+"""
 LATE = "SELECT node_id, agent, k FROM late_normalized WHERE rowid > :late"
 REMEDIES = {
     "full": "Free some disk space, then resume the run.",
@@ -74,14 +85,63 @@ class DamagedTraceError(TraceError):
     """The file is no trace, or no longer one."""
 
 
-def read_nodes(path: str | Path, phase: str | None = None, after: int = -1, limit: int | None = None) -> pd.DataFrame:
+def read_nodes(
+    path: str | Path, phase: str | None = None, after: int = -1, limit: int | None = None, node_ids: Ids = None
+) -> pd.DataFrame:
     """Nodes in the order of their ids, one row each; `phase` is "train", "eval" or None for both.
 
     `after` leaves out ids up to it and `limit` keeps the first rows of the rest, so a live view asks for what is new.
     parent_id and parent_joint are <NA> at a root. Every reader raises TraceError.
     """
-    where, values = _conditions(phase=phase, after=after)
+    where, values = _conditions(phase, after, node_ids)
     return _select(path, "nodes", NODE_COLUMNS, where, values, "node_id", limit)
+
+
+def read_node_ids(
+    path: str | Path, phase: str | None = None, turn: int | None = None, item: int | None = None,
+    roots: bool = False, step: int | None = None, after: int = -1, before: int | None = None,
+    limit: int | None = None, newest_first: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Ids [N] int64 of the nodes with after < id < before, for picking which ones to read.
+
+    roots: only first nodes of a tree. step: only nodes of this env_step and later ones. limit: the first ones in the
+    order asked for.
+    """
+    conditions = {"node_id > ?": after, "node_id < ?": before, "phase = ?": phase, "turn = ?": turn, "item = ?": item,
+                  "step >= ?": step}  # fmt: skip
+    where = [text for text, value in conditions.items() if value is not None] + ["parent_id IS NULL"] * roots
+    values = [value for value in conditions.values() if value is not None]
+    order = "node_id DESC" if newest_first else "node_id"
+    query = f"SELECT node_id FROM nodes WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
+    with _reading(Path(path)) as database:
+        rows = database.execute(query, (*values, -1 if limit is None else limit)).fetchall()
+    return np.fromiter((row[0] for row in rows), np.int64, len(rows))
+
+
+def read_trees(path: str | Path, roots: Sequence[int], most: int) -> pd.DataFrame:
+    """One row per root, in ascending order: node_id, nodes and turns of its tree (its nodes have the ids up to the
+    next root), mean reward and return of the root's scored joint responses, max_advantage: the largest |advantage|
+    of any completion in the first `most` nodes, NaN where none is known.
+    """
+    with _reading(Path(path)) as database:
+        rows = database.execute(TREES, (_list(roots), most)).fetchall()
+    names = ("node_id", "nodes", "turns", "reward", "return", "max_advantage")
+    frame = pd.DataFrame(rows, columns=list(names))
+    return frame.astype({name: "int64" if name in names[:3] else "float64" for name in names})
+
+
+def read_children(path: str | Path, parents: Sequence[int], before: int, limit: int) -> pd.DataFrame:
+    """Nodes under the given parents with ids below `before`: the ids of a tree are consecutive, so that the next root
+    is the bound that keeps this fast."""
+    where = ["node_id > ?", "node_id < ?", IN_LIST.format("parent_id")]
+    return _select(path, "nodes", NODE_COLUMNS, where, [min(parents), before, _list(parents)], "node_id", limit)
+
+
+def count_children(path: str | Path, parents: Sequence[int], before: int) -> dict[int, int]:
+    """Children per parent, for parents that have any; `before` as in read_children."""
+    query = f"SELECT parent_id, count(*) FROM nodes WHERE node_id > ? AND node_id < ? AND {IN_LIST} GROUP BY parent_id"
+    with _reading(Path(path)) as database:
+        return dict(database.execute(query.format("parent_id"), (min(parents), before, _list(parents))))
 
 
 def read_joints(
@@ -156,9 +216,13 @@ def _conditions(phase: str | None, after: int, node_ids: Ids = None) -> tuple[li
         where.append("node_id IN (SELECT node_id FROM nodes WHERE phase = ?)")
         values.append(phase)
     if node_ids is not None:
-        where.append("node_id IN (SELECT value FROM json_each(?))")  # one parameter, however many ids
-        values.append(json.dumps([int(node_id) for node_id in node_ids]))
+        where.append(IN_LIST.format("node_id"))
+        values.append(_list(node_ids))
     return where, values
+
+
+def _list(ids: Sequence[int]) -> str:
+    return json.dumps([int(value) for value in ids])
 
 
 def _select(
