@@ -79,6 +79,8 @@ class FakeTrainer:
         (folder / "agent_0" / "weights").write_text("trained")
         type(self).saving(self)
 
+    def close(self) -> None: ...
+
     def evaluate(self, count: int) -> dict[str, float]:
         return {"eval/turn_1/reward_mean": 0.5, "count": float(count)}
 

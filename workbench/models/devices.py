@@ -27,11 +27,13 @@ def place(args: Any, num_agents: int, num_critics: int) -> Placement:
     given = {name: _names(getattr(args, name, None), name) for name in _FIELDS}
     if given["critic_devices"] and not num_critics:
         raise ValueError("critic_devices is set, but there is no separate critic to place; remove it.")
-    if args.parallel_training == "none":
-        return _together(given, num_agents, num_critics)
     agents = _spread(given["agent_devices"], num_agents, "agent_devices")
-    references = _spread(given["reference_devices"], num_agents, "reference_devices") or agents
-    return Placement(agents, references, _spread(given["critic_devices"], num_critics, "critic_devices"))
+    references = _spread(given["reference_devices"], num_agents, "reference_devices")
+    critics = _spread(given["critic_devices"], num_critics, "critic_devices")
+    if args.parallel_training == "none":
+        device = _only({"agent_devices": agents, "reference_devices": references, "critic_devices": critics})
+        return Placement((device,) * num_agents, (device,) * num_agents, (device,) * num_critics)
+    return Placement(agents, references or agents, critics)
 
 
 _FIELDS = ("agent_devices", "reference_devices", "critic_devices")
@@ -44,21 +46,22 @@ def _names(devices: str | Sequence[str] | None, field: str) -> list[str]:
     return names
 
 
-def _together(given: dict[str, list[str]], num_agents: int, num_critics: int) -> Placement:
-    devices = [checked_device(name, field) for field, names in given.items() for name in names]
-    if len(set(devices)) > 1:
-        fields = " and ".join(field for field, names in given.items() if names)
+def _only(given: dict[str, tuple[torch.device, ...]]) -> torch.device:
+    """The one device of all models."""
+    devices = list(dict.fromkeys(device for named in given.values() for device in named))
+    if len(devices) > 1:
+        fields = " and ".join(field for field, named in given.items() if named)
         raise ValueError(
-            f"{fields} name several devices ({', '.join(dict.fromkeys(map(str, devices)))}), but "
-            "parallel_training='none' keeps all models on one; use parallel_training='mp'."
+            f"{fields} name several devices ({', '.join(map(str, devices))}), but parallel_training='none' keeps all "
+            "models on one; use parallel_training='mp'."
         )
-    device = devices[0] if devices else torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    return Placement((device,) * num_agents, (device,) * num_agents, (device,) * num_critics)
+    return devices[0] if devices else torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
 def _spread(names: list[str], count: int, field: str) -> tuple[torch.device, ...]:
     if len(names) > 1 and len(names) != count:
-        raise ValueError(f"{field} lists {len(names)} devices for {count} models; list {count}, or one for all.")
+        models = "1 model; name one" if count == 1 else f"{count} models; list {count}, or one for all"
+        raise ValueError(f"{field} lists {len(names)} devices for {models}.")
     devices = tuple(checked_device(name, field) for name in names)
     return devices * count if len(devices) == 1 else devices
 
@@ -69,7 +72,7 @@ def checked_device(name: str, field: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"{field}: {name!r} is not a device name; use 'cpu' or 'cuda:0'.") from None
-    if device.type == "cpu":
+    if device.type == "cpu" and not device.index:
         return torch.device("cpu")
     available = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
     kind = torch.accelerator.current_accelerator().type if available else "none"  # type: ignore[union-attr]

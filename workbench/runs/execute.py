@@ -46,11 +46,11 @@ def resume_run(run: RunFolder, overrides: Sequence[str] = ()) -> RunStatus:
     them has begun; when it cannot begin, spec.yaml and status.json stay as they were. Raises
     WorkspaceError when the run is still running, or finished without a checkpoint to go on from.
     """
-    _check_overrides(overrides)
+    check_overrides(overrides)
     with _session(run):
         resolved = run.spec().with_overrides(overrides).resolve()
         checkpoint = _readable_checkpoint(run)
-        if run.read_status().state == FINISHED and (checkpoint is None or not overrides):
+        if run.own_status().state == FINISHED and (checkpoint is None or not overrides):
             raise WorkspaceError(
                 f"Run {run.id} is finished; to train longer, resume it with --set config.num_train_epochs=N"
                 + (", which needs a checkpoint, and it has none (config.save_interval)." if checkpoint is None else ".")
@@ -115,7 +115,7 @@ class _Training:
         log.info("Process %s trains %s on %s.", pid, algorithm, task)
         for message in self.resolved.warnings:
             log.warning("%s", message)
-        with contextlib.closing(display_for_stderr()) as display, StopSignals() as stop:
+        with contextlib.closing(display_for_stderr()) as display, StopSignals(self.run.stop_file) as stop:
             try:
                 state = self._fit(RunMonitor(self.keeper, display, stop))
             except KeyboardInterrupt:
@@ -137,14 +137,15 @@ class _Training:
     def _fit(self, monitor: RunMonitor) -> str:
         from workbench.tracking.trace_writer import TraceWriter, continue_trace
 
-        # First, since it fails fast where the disk does not allow it.
-        trace = (continue_trace if self.resumes else TraceWriter)(self.run.trace_file)
-        try:
+        with contextlib.ExitStack() as ending:
+            # First, since it fails fast where the disk does not allow it.
+            trace = (continue_trace if self.resumes else TraceWriter)(self.run.trace_file)
+            ending.callback(trace.end, FINISHED)
             trackers = {
                 "mlflow_config": mlflow_config(self.run, self.resolved),
                 "wandb_config": self.resolved.spec.tracking.wandb,
             }
-            trainer = build_trainer(self.resolved, **trackers)
+            trainer = ending.enter_context(contextlib.closing(build_trainer(self.resolved, **trackers)))
             if self.resumes and self.checkpoint is None:
                 trace.clear()
             # The trace first: if it cannot go back to the checkpoint, the others must not have started.
@@ -154,8 +155,6 @@ class _Training:
             trainer.checkpoint_dir = self.run.checkpoint_folder
             trainer.train(resume_from_checkpoint=self.checkpoint)
             return STOPPED if trainer.stopped else self._finish(trainer)
-        finally:
-            trace.end(FINISHED)
 
     def _begin(self, trainer: Any) -> None:
         """The trainer is built, restored and tracked: from here on this is what the run is."""
@@ -207,7 +206,8 @@ def _save_model(trainer: Any, run: RunFolder) -> None:
         shutil.rmtree(draft.parent, ignore_errors=True)
 
 
-def _check_overrides(overrides: Sequence[str]) -> None:
+def check_overrides(overrides: Sequence[str]) -> None:
+    """SpecError for one that would make it another run."""
     for override in overrides:
         key = override.partition("=")[0].partition(".")[0].strip()
         if key not in RESUMABLE_KEYS:
@@ -237,7 +237,7 @@ def _session(run: RunFolder) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        status = run.read_status()
+        status = run.own_status()
         # Another process may hold the run without training it yet, or no longer; the pid is then an old one.
         what = f"running (process {status.pid})" if status.state == RUNNING else "in use by another process"
         raise WorkspaceError(f"Run {run.id} is {what}; stop it or wait for its end.") from None
@@ -245,6 +245,7 @@ def _session(run: RunFolder) -> Iterator[None]:
         with _logging_to(run.log_file):
             yield
     finally:
+        run.stop_file.unlink(missing_ok=True)  # obeyed, or too late
         lock.release()
 
 

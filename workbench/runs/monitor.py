@@ -9,24 +9,29 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 import psutil
 
+from workbench.runs.processes import Identity, descendants, memory_used
 from workbench.runs.workspace import RUNNING, RunFolder, RunStatus, replace_text
 
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
+MEMORY_SECONDS = 10.0  # between two looks at the memory in use
 LINE_SECONDS = 30.0  # between two progress lines where there is no terminal
 REWARD_KEY = "turn_1/reward_mean"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # of getrusage
 
 
 class StatusKeeper:
@@ -186,12 +191,19 @@ def display_for_stderr() -> Display:
 class StopSignals:
     """While entered: the first SIGINT, SIGTERM or SIGHUP asks for a stop, the second interrupts at once.
 
+    file: where it exists, somebody asks for a stop that way, and the first signal is already the second asking.
     Only the main thread can receive signals; elsewhere nothing is installed.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._signalled = False
         self._previous: dict[signal.Signals, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """True when this training should save and leave."""
+        return self._signalled or (self.file is not None and self.file.exists())
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -209,7 +221,7 @@ class StopSignals:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
-        self.requested = True
+        self._signalled = True
         log.warning("Stopping after this item and saving a checkpoint; press Ctrl-C again to stop at once.")
 
 
@@ -220,6 +232,7 @@ class RunMonitor:
         self.keeper = keeper
         self.display = display
         self.stop = stop
+        self._look_at = 0.0  # when to look at the memory next
 
     def phase(self, name: str) -> None:
         self.keeper.update(phase=name)
@@ -228,6 +241,9 @@ class RunMonitor:
     def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         reward = metrics.get(REWARD_KEY, self.keeper.status.reward)
         self.keeper.update(step=step, total=total, reward=reward)
+        if time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + MEMORY_SECONDS
+            self.keeper.update(memory=peak_memory(self.keeper.status.memory or {}))
         self._show()
 
     def stop_requested(self) -> bool:
@@ -236,3 +252,14 @@ class RunMonitor:
     def _show(self) -> None:
         status = self.keeper.status
         self.display.show(status.step, status.total, status.phase, status.reward)
+
+
+def peak_memory(before: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes used so far per device, `before` included. "cpu": this process's peak and its workers' present
+    resident memory; "cuda:0" and so on: what torch reserved in this process."""
+    workers = memory_used(descendants(Identity.own()))
+    used = {"cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT + workers}
+    torch = sys.modules.get("torch")  # a process without models must not load it
+    if torch is not None and torch.cuda.is_initialized():
+        used |= {f"cuda:{i}": torch.cuda.max_memory_reserved(i) for i in range(torch.cuda.device_count())}
+    return {device: max(before.get(device, 0), used.get(device, 0)) for device in {**before, **used}}

@@ -17,18 +17,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import pydantic
 
 from workbench.config import did_you_mean
+from workbench.runs.processes import Identity
 from workbench.runs.spec import RunSpec
+from workbench.runs.supervision import Supervision, read_supervision
 
 CREATED, RUNNING = "created", "running"
 FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
-LOST, DAMAGED, UNKNOWN = "lost", "damaged", "unknown"  # only ever read, never written
+QUEUED, LOST, DAMAGED, UNKNOWN = "queued", "lost", "damaged", "unknown"  # only ever read, never written
 STATES = (CREATED, RUNNING, FINISHED, STOPPED, FAILED)
+ACTIVE = (QUEUED, RUNNING)
+"""States of a run that somebody is working on."""
 CHECKPOINT = re.compile(r"step-(\d+)")
-CLOCK_TOLERANCE = 2.0  # seconds between two readings of one process's start time
 SLUG_BYTES = 80  # of a run's name in its id, so that the folder's name stays far below every file system's limit
 YEAR_9999 = 253402300799  # the last second that every platform can show as a date
 Time = Annotated[float, pydantic.Field(ge=0, le=YEAR_9999)]
@@ -43,11 +45,13 @@ class WorkspaceError(ValueError):
 class RunStatus:
     """What status.json says. Times are seconds since the epoch, step and total count items.
 
-    state: created, running, finished, stopped, failed; readers also see lost (its process is gone),
-    damaged (unreadable file) and unknown (no file). phase: load, rollout, reward, update, eval, save.
+    state: created, running, finished, stopped, failed; readers also see queued (a supervisor has it and
+    waits for its devices), lost (its process is gone), damaged (unreadable file) and unknown (no file).
+    phase: load, rollout, reward, update, eval, save; start and end while the process starts and is cleared away.
     process_started: with pid, the identity of the process, since pids are used again. mlflow_uri and
     mlflow_run: where MLflow keeps this run, once that is known; mlflow_settled: this process is gone, and
-    MLflow was told (see workbench.runs.reconcile).
+    MLflow was told (see workbench.runs.mlflow_state); mlflow_open: the process could not close its MLflow run
+    itself. memory: the most bytes used so far per device, see workbench.runs.monitor.
     """
 
     state: str
@@ -64,17 +68,20 @@ class RunStatus:
     mlflow_uri: str | None = None
     mlflow_run: str | None = None
     mlflow_settled: bool = False
+    mlflow_open: bool = False
+    memory: dict[str, Count] | None = None
+
+    def process(self) -> Identity | None:
+        """The process that wrote this, as far as it is known."""
+        return Identity(self.pid, self.process_started) if self.pid and self.process_started is not None else None
 
     def process_alive(self) -> bool:
         """True while the process that wrote this still runs."""
-        if self.pid is None or self.process_started is None:
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.process_started) < CLOCK_TOLERANCE
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
+        process = self.process()
+        return process is not None and process.alive()
+
+    def written_by(self, process: Identity) -> bool:
+        return self.pid == process.pid and self.process_started is not None and process.started_at(self.process_started)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,23 @@ class RunFolder:
     @property
     def lock_file(self) -> Path:
         return self.path / ".lock"
+
+    @property
+    def supervision_file(self) -> Path:
+        return self.path / "supervisor.json"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held for moments, by whoever gives the run to a supervisor or takes it away."""
+        return self.path / ".supervisor.lock"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "stop"
+
+    @property
+    def exit_file(self) -> Path:
+        return self.path / "exit.json"
 
     @property
     def trace_file(self) -> Path:
@@ -132,6 +156,15 @@ class RunFolder:
 
     def read_status(self) -> RunStatus:
         """The status as a reader should show it; never raises for a bad file, see RunStatus.state."""
+        status = self.own_status()
+        if status.state == RUNNING:
+            return status
+        supervision = read_supervision(self.supervision_file)
+        # The file may have been replaced, and the supervisor gone, between the two readings.
+        return _supervised(self, self.own_status(), supervision) if supervision is not None else status
+
+    def own_status(self) -> RunStatus:
+        """What the run's last training process said, whoever else has the run now."""
         try:
             status = _status_from(self.status_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -152,6 +185,10 @@ class RunFolder:
         with self.status_file.open("r+", encoding="utf-8") as file:
             file.write(json.dumps(asdict(status)) + "\n")
             file.truncate()
+
+    def write_supervision(self, supervision: Supervision) -> None:
+        """Replace supervisor.json as a whole."""
+        replace_text(self.supervision_file, supervision.dump())
 
     def write_spec(self, spec: RunSpec) -> None:
         """Replace spec.yaml as a whole."""
@@ -210,6 +247,23 @@ def replace_text(path: Path, text: str) -> None:
     except OSError as error:
         draft.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk does not name the file
+
+
+def _supervised(run: RunFolder, status: RunStatus, supervision: Supervision) -> RunStatus:
+    """The status of a run that a supervisor has or had; until its trainer spoke, status is that of an earlier life."""
+    trainer, watched = supervision.trainer, supervision.supervisor.alive()
+    if trainer is not None and status.written_by(trainer):
+        return replace(status, state=RUNNING, phase="end", error=None) if watched and status.state == LOST else status
+    now = replace(status, error=None, ended=None)
+    if trainer is not None and (watched or trainer.alive()):
+        return replace(now, state=RUNNING, phase="start", pid=trainer.pid, process_started=trainer.started)
+    if watched:
+        owner = supervision.supervisor
+        return replace(now, state=QUEUED, phase="", pid=owner.pid, process_started=owner.started)
+    if status.state == CREATED:
+        reason = f"Its supervisor is gone and training never began; start it with: workbench resume {run.id}"
+        return replace(status, state=LOST, error=reason)
+    return status
 
 
 def _slug(name: str) -> str:
