@@ -24,8 +24,8 @@ def check(sweep: Sweep) -> None:
     environment = {**QUIET, **GPU_ORDER, **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = said[-1].removeprefix(ERROR) if said else f"exit code {done.returncode}"
+        said = [line for line in done.stderr.splitlines() if line.startswith(ERROR)]
+        reason = said[-1].removeprefix(ERROR) if said else f"its check ended with exit code {done.returncode}."
         raise SpecError(f"The sweep cannot be started: {reason}")
 
 

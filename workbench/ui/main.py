@@ -11,7 +11,7 @@ from workbench.ui.text import LANGUAGES, language, t
 
 def main() -> None:
     """Draw the page that the address names."""
-    st.set_page_config(page_title=t("app.title"), page_icon=":material/hub:", layout="wide")
+    st.set_page_config(page_title=t("app.title"), page_icon="🤝", layout="wide")
     state.reconciled(str(state.workspace().root))
     chosen = st.navigation(list(pages().values()), position="top")
     with st.sidebar:

@@ -12,6 +12,7 @@ from workbench.runs import launch, trash
 from workbench.runs.supervision import KILL, SAVE, TERMINATE, read_supervision
 from workbench.runs.workspace import ACTIVE, FINISHED, RunFolder, RunStatus
 from workbench.ui import state
+from workbench.ui.form.task_process import resumed
 from workbench.ui.live import interval
 from workbench.ui.navigation import go
 from workbench.ui.text import t
@@ -97,7 +98,7 @@ def _try(action: str, run: RunFolder, level: str = SAVE) -> None:
     """Before the page is drawn again; a refusal is said beside the buttons."""
     actions = {
         "stop": lambda: launch.stop(run, level),
-        "resume": lambda: launch.resume(run, token=f"resume-{run.id}-{run.own_status().ended}"),
+        "resume": lambda: resumed(run, state.workspace(), f"resume-{run.id}-{run.own_status().ended}"),
         "delete": lambda: trash.delete(state.workspace(), run),
     }
     try:

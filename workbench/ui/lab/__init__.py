@@ -1,0 +1,1 @@
+"""The two parts of the estimator lab, a module each."""
