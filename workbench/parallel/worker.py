@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import socket
-import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -20,26 +19,40 @@ from typing import Any
 
 import torch
 
-from workbench.models.workers import build_worker
+from workbench.models.workers import build_worker, unpacked
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PARENT_CHECK_SECONDS = 1.0
 
 
 def main(descriptor: int) -> None:
     """Serve the socket that was inherited as this file descriptor."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by whoever started this process
+    threading.Thread(target=_end_with_trainer, args=(descriptor, os.getppid()), daemon=True).start()
     stream = socket.socket(fileno=descriptor).makefile("rwb")
     try:
-        plan, threads = pickle.load(stream)
+        name, plan, threads = pickle.loads(receive(stream))
         torch.set_num_threads(threads)
-        worker = _answer(stream, lambda: build_worker(plan), keep=True)
+        worker = _answer(stream, lambda: build_worker(unpacked(name, lambda: pickle.loads(plan))), keep=True)
         while worker is not None:
-            method, args = pickle.load(stream)
+            method, args = pickle.loads(receive(stream))
             _answer(stream, lambda: getattr(worker, method)(*args))  # noqa: B023 - called at once
-    except (EOFError, OSError):
+    except (EOFError, ConnectionError):
         return  # the trainer closed the socket, or is gone
+
+
+def send(stream: Any, message: Any) -> None:
+    """Write one message. Pickled twice, so that one whose content cannot be read is still read to its end."""
+    stream.write(pickle.dumps(pickle.dumps(message)))
+    stream.flush()
+
+
+def receive(stream: Any) -> bytes:
+    """The next message, still pickled; EOFError when the other side is gone."""
+    packed: bytes = pickle.load(stream)
+    return packed
 
 
 def _answer(stream: Any, call: Callable[[], Any], keep: bool = False) -> Any:
@@ -52,27 +65,26 @@ def _answer(stream: Any, call: Callable[[], Any], keep: bool = False) -> Any:
         except Exception as raised:  # noqa: BLE001 - raised again where the call came from
             error = _portable(raised)
     said = [str(w.message) for w in caught if w.category is UserWarning]
-    stream.write(pickle.dumps((None if keep else value, error, said)))
-    stream.flush()
+    send(stream, (None if keep else value, error, said))
     return value
 
 
 def _portable(error: Exception) -> Exception:
     """The error with its traceback as a note; one that cannot travel as a RuntimeError of the same words."""
-    error.add_note("In the worker's process:\n" + "".join(traceback.format_exception(error)))
+    note = "In the worker's process:\n" + "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - whatever its class does when pickled, it cannot travel
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(note)
     return error
 
 
-def _end_with_parent(parent: int) -> None:
-    """A trainer that was killed cannot say goodbye, and a long computation does not look at the socket."""
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_SECONDS)
+def _end_with_trainer(descriptor: int, parent: int) -> None:
+    """A long computation does not look at the socket, and nobody needs its answer once the trainer is gone."""
+    watch = select.poll()
+    watch.register(descriptor, 0)  # a hang-up is always reported
+    while not watch.poll(1000 * PARENT_CHECK_SECONDS):
+        if os.getppid() != parent:  # killed, but a process that it forked holds the socket open
+            break
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
