@@ -13,7 +13,7 @@ from workbench.terminal import show_checks
 
 def test_every_check_runs_and_the_small_model_loads(tmp_path: Path) -> None:
     checks = {check.name: check for check in doctor.diagnose(tmp_path / "not" / "yet")}
-    for name in ("python", "torch", "extras", "devices", "memory", "model builtin:tiny", "MLflow"):
+    for name in ("python", "torch", "extras", "devices", "memory", "model builtin:tiny", "MLflow", "sandbox"):
         assert checks[name].result in ("ok", "note"), checks[name]
     assert checks["disk"].detail.endswith(str(tmp_path))  # the nearest folder that exists
     assert not (tmp_path / "not").exists()

@@ -11,10 +11,11 @@ ROOT = Path(__file__).parents[1] / "workbench"
 # Each room may import the rooms that stand after it (DAG, highest first).
 LAYERS = [
     {"cli"},
-    {"task_commands"},
-    {"terminal", "reporting"},
+    {"task_commands", "sweep_commands", "report_command"},
+    {"terminal", "reporting", "sweep_display"},
     {"doctor"},
     {"ui"},
+    {"report"},
     {"insight"},
     {"runs"},
     {"trainers"},
@@ -75,7 +76,17 @@ def test_rooms_import_one_way(path):
 
 
 @pytest.mark.parametrize(
-    "module", ["workbench", "workbench.cli", "workbench.config", "workbench.tasks", "workbench.runs.spec", INSIGHT]
+    "module",
+    [
+        "workbench",
+        "workbench.cli",
+        "workbench.config",
+        "workbench.tasks",
+        "workbench.runs.spec",
+        "workbench.runs.sweep",
+        "workbench.report",
+        INSIGHT,
+    ],
 )
 def test_what_the_app_and_the_command_line_import_is_free_of_torch(module):
     code = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'mlflow') if m in sys.modules])"

@@ -7,7 +7,7 @@ import random
 import shutil
 import zipfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ def write(
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        for call in [start(draft / MODEL_FILE.format(i)) for i, start in enumerate(write_models)]:
+        calls = [start(draft / MODEL_FILE.format(i)) for i, start in enumerate(write_models)]
+        wait(calls)  # all of them, so that none still writes when a failure of one takes the draft away
+        for call in calls:
             call.result()
         torch.save({"version": VERSION, "models": len(write_models), **state}, draft / "state.pt")
         shutil.rmtree(target, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""The command line: `workbench train`, `resume`, `stop`, `eval`, `play`, `runs`, `tasks`, `config`, `doctor`, `mlflow`.
+"""The command line: `workbench train`, `resume`, `stop`, `eval`, `play`, `runs`, `config`, `doctor`, `mlflow`, and what
+other modules add: `tasks`, `sweep`, `report`.
 
 Every error ends in one sentence on stderr and a non-zero exit; `--debug` shows the traceback.
 Heavy packages load inside the commands, so that help is quick.
@@ -13,8 +14,10 @@ from typing import Annotated
 
 import typer
 
+from workbench.report_command import report
 from workbench.reporting import INTERRUPTED, DebugOption
 from workbench.reporting import reporting as _reporting
+from workbench.sweep_commands import sweep
 from workbench.task_commands import tasks_app
 
 app = typer.Typer(
@@ -196,6 +199,26 @@ def mlflow(
         from workbench.runs.mlflow_page import serve
 
         serve(workspace, port)
+
+
+app.command()(sweep)
+app.command()(report)
+
+
+@app.command(name="app")
+def open_app(
+    workspace: WorkspaceOption = HERE,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 = any free one. 8501 if free.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser when it is ready.")] = True,
+    debug: DebugOption = False,
+) -> None:
+    """Open the app on a workspace until Ctrl-C; runs that it started go on."""
+    with _reporting(debug):
+        from workbench.ui.server import serve
+
+        serve(workspace, port, browser)
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ def diagnose(workspace: Path) -> list[Check]:
         ("model builtin:tiny", lambda: model("builtin:tiny")),
         ("model builtin:storyteller", lambda: model("builtin:storyteller")),
         ("MLflow", lambda: mlflow_database(workspace)),
+        ("sandbox", sandbox),
     ]
     return [python(), *map(package, PACKAGES), extras(), *(_guarded(name, step) for name, step in steps)]
 
@@ -123,3 +124,14 @@ def mlflow_database(workspace: Path) -> Check:
         return Check("MLflow", "ok", f"{uri} (created by the first run)")
     init_database(uri)
     return Check("MLflow", "ok", uri)
+
+
+def sandbox() -> Check:
+    """How well programs that models write are confined here; fewer layers are a finding, not a failure."""
+    from workbench.tasks.sandbox import LAYERS, missing_layers
+
+    missing = missing_layers()
+    if not missing:
+        return Check("sandbox", "ok", f"all {len(LAYERS)} layers hold: {', '.join(LAYERS)}")
+    lacking = "; ".join(f"{name} ({text})" for name, text in missing.items())
+    return Check("sandbox", "note", f"models' programs run here without {lacking}")

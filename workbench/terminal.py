@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.doctor import Check
 
 COLOURS = {
+    "queued": "blue",
     "running": "cyan",
     "finished": "green",
     "stopped": "yellow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import psutil
 import pydantic
 import pytest
 import torch
@@ -107,9 +109,7 @@ def now(run: RunFolder, play: Play) -> Play:
 
 
 def living(play: Play) -> list[Identity]:
-    """Processes of a play: its mark names its folder."""
-    import psutil
-
+    """The living processes of a play, which name its folder on their command line."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -279,3 +279,18 @@ def test_the_refusal_names_the_device_and_who_is_in_the_way() -> None:
         "stop it."
     )
     assert (shortage(plan(3 * GIB), False) or "").endswith("where 3.0 GiB is free; free some first.")
+
+
+def test_a_model_that_cannot_fit_is_refused_before_it_loads(tmp_path: Path) -> None:
+    """Two agents of 1 TiB each, in a file without a single block on disk."""
+    folder = tmp_path / "huge"
+    folder.mkdir()
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256}
+    (folder / "config.json").write_text(json.dumps(sizes))
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        file.truncate(1024 * GIB)
+    spec = data() | {"model": "./huge", "config": {"num_turns": 1, "agent_devices": "cpu"}}
+    run = Workspace(tmp_path).create_run(RunSpec.parse(spec, "test", tmp_path))
+    play = ended(run, start_play(run, PlayRequest(trained=False)))
+    assert play.state == FAILED
+    assert (play.record.error or "").startswith("Playing needs at least 2048.6 GiB on cpu, where ")  # program: 650 MiB

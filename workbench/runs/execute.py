@@ -71,8 +71,8 @@ def evaluate_run(run: RunFolder, samples: int | None = None, checkpoint: int | N
         raise WorkspaceError(
             f"Task {resolved.task.name!r} has no eval_items; give it some, or look at: workbench play."
         )
-    trainer = build_trained(run, resolved, checkpoint)
-    metrics: dict[str, float] = trainer.evaluate(len(items) if samples is None else samples)
+    with contextlib.closing(build_trained(run, resolved, checkpoint)) as trainer:
+        metrics: dict[str, float] = trainer.evaluate(len(items) if samples is None else samples)
     return metrics
 
 
@@ -89,8 +89,8 @@ def play_run(
     """
     resolved = run.spec().resolve()
     chosen: Item = {"prompt": prompt} if prompt is not None else _play_item(resolved, item)
-    trainer = build_trained(run, resolved, checkpoint, untrained)
-    trees: list[RolloutTree] = trainer.play([chosen] * samples)
+    with contextlib.closing(build_trained(run, resolved, checkpoint, untrained)) as trainer:
+        trees: list[RolloutTree] = trainer.play([chosen] * samples)
     return trees
 
 
