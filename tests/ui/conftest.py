@@ -13,7 +13,8 @@ from streamlit.testing.v1 import AppTest
 from workbench.runs.workspace import RunFolder, Workspace
 
 SHORT = {"num_turns": 2, "num_train_epochs": 2, "max_new_tokens": 4, "early_termination_threshold": None,
-         "eval_interval": 4, "eval_num_samples": 2, "rollout_buffer_size": 4, "logging_steps": 4, "save_interval": 4}  # fmt: skip
+         "eval_interval": 4, "eval_num_samples": 2, "rollout_buffer_size": 4, "logging_steps": 4, "save_interval": 4,
+         }  # fmt: skip
 
 
 def really_trained(workspace: Workspace, algorithm: str, **config) -> RunFolder:
@@ -26,7 +27,8 @@ def really_trained(workspace: Workspace, algorithm: str, **config) -> RunFolder:
     torch.set_num_threads(1)
     critical = algorithm in ("maac", "iac")
     data = {"name": f"trained {algorithm}", "task": "rendezvous", "algorithm": algorithm, "model": "builtin:tiny",
-            "config": SHORT | {"num_generations": 1 if critical else 4} | config, "tracking": {"mlflow": False}}  # fmt: skip
+            "config": SHORT | {"num_generations": 1 if critical else 4} | config, "tracking": {"mlflow": False},
+            }  # fmt: skip
     if critical:
         data["critic"] = "builtin:tiny"
     with warnings.catch_warnings():

@@ -44,8 +44,8 @@ class Trainer(abc.ABC):
     reward_processor, formatters, external_transition: see workbench.rewards and
     workbench.callbacks. args: the algorithm's configuration. model_config: see
     workbench.models.loading. mlflow_config, wandb_config: see workbench.tracking. eval_logger and
-    eval_aggregator (only together): see workbench.trainers.evaluation. Raises ValueError with one
-    sentence for arguments that do not fit together, before any model loads.
+    eval_aggregator (only together): see workbench.trainers.evaluation. ValueError with one sentence
+    for arguments that do not fit together, before any model loads.
     """
 
     config_class: type[TrainingConfig]
@@ -103,17 +103,16 @@ class Trainer(abc.ABC):
     @property
     def agents(self) -> list[PreTrainedModel]:
         """Each agent's model with its present weights [n]; copies where the agents live in other processes."""
-        models = {handle: handle.model() for handle in dict.fromkeys(self.team.policies)}
+        models = {handle: handle.model() for handle in self.team.policies}
         return [models[handle] for handle in self.team.policies]
 
     def close(self) -> None:
         """End the workers' processes, if any; the trainer is of no use afterwards."""
-        for handle in {*self.team.policies, *self.team.references, *self.critics}:
+        for handle in (*self.team.policies, *self.team.references, *self.critics):
             handle.close()
 
     @property
-    def monitor(self) -> Monitor:
-        """Whoever watches this training live."""
+    def monitor(self) -> Monitor:  # whoever watches this training live
         return self.watch.monitor
 
     @monitor.setter
@@ -178,8 +177,8 @@ class Trainer(abc.ABC):
                 self.load_checkpoint(resume_from_checkpoint, tracking=True)
             self._epochs()
         except BaseException as error:
-            if isinstance(error, WorkerDiedError):
-                self.close()  # the other workers wait for calls that will not come
+            if isinstance(error, WorkerDiedError):  # the other workers wait for calls that will not come
+                self.close()
             self.tracker.end(KILLED if isinstance(error, KeyboardInterrupt) else FAILED)
             raise
         self.tracker.end(KILLED if self.stopped else FINISHED)

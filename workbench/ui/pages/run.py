@@ -37,10 +37,11 @@ def page() -> None:
 
 def _chosen_tab() -> str:
     named = st.query_params.get("tab", "curves")
+    if st.session_state.get("run-tab") not in TABS:
+        st.session_state["run-tab"] = named if named in TABS else "curves"
     chosen = st.segmented_control(
         t("run.tab"),
         list(TABS),
-        default=named if named in TABS else "curves",
         format_func=lambda name: t(f"tab.{name}"),
         key="run-tab",
         label_visibility="collapsed",

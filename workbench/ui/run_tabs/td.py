@@ -16,6 +16,7 @@ from workbench.trainers import algorithm
 from workbench.ui import state
 from workbench.ui.charts.td import calibration_figure, heat_figure, variance_figure
 from workbench.ui.run_tabs import readers
+from workbench.ui.run_tabs.links import point_at
 from workbench.ui.run_tabs.node_view import coloured
 from workbench.ui.text import language, t
 from workbench.ui.widgets import chart, tolerant
@@ -43,7 +44,7 @@ def tab(run: RunFolder) -> None:
             _calibration(rows)
         with right:
             _variance(rows)
-        _nodes(rows)
+        _nodes(run, rows)
 
 
 def _rows(run: RunFolder) -> TdRows:
@@ -134,7 +135,7 @@ def _windows(rows: TdRows) -> pd.DataFrame:
     return td.explained_variance(rows, max(1, min(WINDOWS, len(rows.frame) // places // (2 * td.MIN_WINDOW))))
 
 
-def _nodes(rows: TdRows) -> None:
+def _nodes(run: RunFolder, rows: TdRows) -> None:
     """The newest nodes, or those from a step on; picking one makes it the node of the Advantages tab."""
     st.subheader(t("td.nodes"))
     left, right = st.columns([1, 3], vertical_alignment="bottom")
@@ -152,14 +153,14 @@ def _nodes(rows: TdRows) -> None:
         hide_index=True,
         height=320,
         key="td-nodes",
-        on_select=partial(_picked, shown["node_id"].tolist()),
+        on_select=partial(_picked, run.id, shown["node_id"].tolist()),
         selection_mode="single-row",
     )
     st.caption(t("common.showing", shown=len(shown), total=len(frame)))
 
 
-def _picked(nodes: list[int]) -> None:
+def _picked(run_id: str, nodes: list[int]) -> None:
     rows = st.session_state["td-nodes"]["selection"]["rows"]
     if rows and rows[0] < len(nodes):
-        st.query_params.pop("step", None)
-        readers.set_address(node=nodes[rows[0]])
+        point_at(nodes[rows[0]])
+        st.session_state["episodes-run"] = run_id  # else the tab Advantages takes the node for one of another run
