@@ -37,8 +37,7 @@ def write(
         for call in calls:
             call.result()
         torch.save({"version": VERSION, "models": len(write_models), **state}, draft / "state.pt")
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(draft, target)
+        _swap(draft, target)
     except WorkerDiedError:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -48,6 +47,16 @@ def write(
             f"Cannot write the checkpoint {target}: {error}. Free some disk space or change save_interval."
         ) from error
     return target
+
+
+def _swap(draft: Path, target: Path) -> None:
+    """Put the draft in the target's place; an older target is deleted only when the new one stands there."""
+    old = draft.with_name(f"{draft.name}-old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    draft.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read(folder: Path) -> dict[str, Any]:

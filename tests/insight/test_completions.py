@@ -94,7 +94,7 @@ def test_pages_do_not_move_while_the_run_goes_on(path: Path) -> None:
     for sort in ("step", "reward"):
         wanted = Search(agent=0, sort=sort, size=2)
         first = search(path, wanted)
-        with trace._reading(path) as database:
+        with trace.reading(path) as database:
             (count,) = database.execute("SELECT count(*) FROM nodes").fetchone()
         TraceWriter(path).nodes([node(count, (("new", 99.0), ("new", 99.0)))])
         second = search(path, wanted, first.more)

@@ -11,7 +11,6 @@ import pytest
 from real_runs import iac_run, maac_run, magrpo_run  # noqa: F401 - fixtures
 
 from workbench.insight import td
-from workbench.insight.curves import advance
 from workbench.tracking import trace
 from workbench.tracking.trace_writer import TraceWriter
 from workbench.types import CompletionRecord, JointRecord, NodeRecord
@@ -158,12 +157,6 @@ def test_real_maac_beside_iac(maac_run, iac_run) -> None:  # noqa: F811
         weighted = (mine["td_error_mean"] * mine["count"]).sum() / mine["count"].sum()
         assert weighted == pytest.approx(rows.frame["td_error"].mean())
     assert sorted(set(table["step_from"])) == [1, 4.75, 8.5, 12.25]  # 16 rewards each
-
-
-def test_logged_explained_variance_of_a_real_run(iac_run) -> None:  # noqa: F811
-    logged = td.logged_explained_variance(advance(iac_run.trace_file))
-    assert {(0, 1), (1, 2)} <= set(zip(logged["agent"], logged["turn"]))
-    assert logged["explained_variance"].notna().all() and (logged["explained_variance"] <= 1).all()
 
 
 def test_a_long_run_is_sampled_by_whole_rollouts(big_critic_trace) -> None:

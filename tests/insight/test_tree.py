@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from workbench.insight.tree import count_episodes, list_episodes, rollout, root_at_step, root_of
+from workbench.insight.tree import list_episodes, rollout, root_at_step, root_of
 from workbench.tracking.trace import read_nodes
 from workbench.tracking.trace_writer import TraceWriter
 from workbench.types import CompletionRecord, JointRecord, NodeRecord
@@ -117,7 +117,6 @@ def test_episodes_come_newest_first_and_page_by_page(writer):
     assert second.rows["node_id"].tolist() == [9, 6, 3]
     last = list_episodes(writer.path, before=second.older, size=3)
     assert (last.rows["node_id"].tolist(), last.older) == ([0], None)
-    assert count_episodes(writer.path) == 8
 
 
 def test_episodes_are_filtered(writer):
@@ -138,7 +137,6 @@ def test_episodes_are_filtered(writer):
     assert ids(signal=False) == [5, 4]
     assert ids(signal=False, phase="train", item=5, turns=1) == [5]
     assert ids(item=99) == []
-    assert count_episodes(writer.path, phase="train", item=5) == 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
@@ -185,7 +183,6 @@ def test_a_long_trace_is_quick(big_trace):
         "signal": lambda: list_episodes(big_trace, signal=True),
         "no signal": lambda: list_episodes(big_trace, signal=False, phase="train"),
         "item": lambda: list_episodes(big_trace, item=96),
-        "count": lambda: count_episodes(big_trace),
         "tree": lambda: rollout(big_trace, 50_000),
         "last tree": lambda: rollout(big_trace, last),
         "step": lambda: root_at_step(big_trace, 399_000),

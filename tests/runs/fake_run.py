@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
@@ -86,6 +87,19 @@ def ignoring(run: RunFolder, keeper: StatusKeeper) -> Iterator[int]:
     yield from forever(run, keeper)
 
 
+def forgetful(run: RunFolder, keeper: StatusKeeper) -> Iterator[int]:
+    """Removes the wish to stop once it was told to leave, as a trainer does at its end, and stays."""
+    signal.signal(signal.SIGTERM, lambda number, frame: run.stop_file.unlink(missing_ok=True))
+    yield from forever(run, keeper)
+
+
+def lingering(run: RunFolder, keeper: StatusKeeper) -> Iterator[int]:
+    """Says that it ended long ago, and stays."""
+    yield 1
+    run.write_status(replace(keeper.finish(FINISHED), ended=1.0))
+    time.sleep(600)
+
+
 def with_child(run: RunFolder, keeper: StatusKeeper) -> Iterator[int]:
     """Also leaves a child in a session of its own that does not listen to SIGTERM."""
     subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True)
@@ -115,13 +129,15 @@ BEHAVIOURS = {
     "forever": forever,
     "hang": forever,
     "ignore": ignoring,
+    "forget": forgetful,
+    "linger": lingering,
     "child": with_child,
     "memory": out_of_memory,
     "segfault": signals_itself(signal.SIGSEGV),
     "killed": signals_itself(signal.SIGKILL),
     "quiet": leaves_quietly,
 }
-DEAF = ("hang", "ignore", "child")
+DEAF = ("hang", "ignore", "forget", "child")
 
 
 # --- helpers of the tests -------------------------------------------------------------------------

@@ -203,6 +203,14 @@ def test_what_supervisor_and_trainer_leave_when_both_are_killed_is_ended(space: 
     assert reconcile(space) == type(reconcile(space))()
 
 
+def test_a_run_that_cannot_be_locked_does_not_hide_the_others(space: Workspace) -> None:
+    runs = [space.create_run(SPEC) for _ in range(3)]
+    for run in runs:
+        run.write_supervision(Supervision(GONE, "train", 0.0, mark=f"{run.id}:x"))
+    runs[1].supervisor_lock.mkdir()  # even root cannot open it as a file
+    assert set(reconcile(space).lost) == {runs[0].id, runs[2].id}
+
+
 def test_a_training_from_the_command_line_can_be_stopped_and_its_neighbours_live(space: Workspace) -> None:
     """It shares its process group with others, which must not be signalled."""
     run = space.create_run(SPEC.model_copy(update={"name": "ignore"}))

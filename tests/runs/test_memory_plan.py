@@ -196,6 +196,12 @@ def test_serial_training_is_on_one_device_and_maac_has_one_critic() -> None:
     assert sizes(plan(GPUS, {"agent_devices": "cpu"}), "weights")["agent 0"][0] == "cpu"
 
 
+def test_a_list_of_too_many_critics_is_counted_and_left_to_the_training_to_refuse() -> None:
+    for algorithm in ("iac", "maac"):  # two agents
+        found = plan(GPUS, {"num_generations": 1}, algorithm=algorithm, critic=["builtin:tiny"] * 3)
+        assert {"critic 0", "critic 1", "critic 2"} <= set(sizes(found, "weights"))
+
+
 def test_too_much_is_said(tmp_path: Path) -> None:
     write_config(tmp_path)
     with (tmp_path / "pytorch_model.bin").open("wb") as file:

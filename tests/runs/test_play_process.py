@@ -16,6 +16,7 @@ import pytest
 import torch
 from fake_run import until
 
+from workbench.runs import trash
 from workbench.runs.build import build_trainer
 from workbench.runs.memory_plan import CACHE, GRADIENTS, OPTIMIZER, PROGRAM, WEIGHTS, DevicePlan, MemoryPlan, Part
 from workbench.runs.play_process import (
@@ -37,7 +38,7 @@ from workbench.runs.play_process import (
 from workbench.runs.player import episodes
 from workbench.runs.processes import Identity, marked
 from workbench.runs.spec import RunSpec
-from workbench.runs.workspace import RunFolder, RunStatus, Workspace
+from workbench.runs.workspace import RunFolder, RunStatus, Workspace, WorkspaceError
 from workbench.types import Completion, Node, RolloutTree
 
 GIB = 2**30
@@ -194,6 +195,16 @@ def test_cancelling_ends_the_process(hanging: RunFolder) -> None:
     cancel(now(hanging, play))
     until(lambda: not living(play))
     assert now(hanging, play).state == FAILED and now(hanging, play).record.error == CANCELLED
+
+
+def test_a_run_that_is_played_is_not_deleted(hanging: RunFolder) -> None:
+    space = Workspace(hanging.path.parents[1])
+    play = start_play(hanging, PlayRequest())
+    with pytest.raises(WorkspaceError, match="is being played; cancel that"):
+        trash.delete(space, hanging)
+    cancel(play)
+    trash.delete(space, hanging)
+    assert space.runs() == []
 
 
 def test_a_new_play_replaces_the_running_one(hanging: RunFolder) -> None:

@@ -90,6 +90,7 @@ def test_save_stops_after_the_item_and_the_run_goes_on_later(space: Workspace) -
         ("hang", "save", HASTE, "Interrupted before a checkpoint", None),  # its patience over, it is told to leave
         ("hang", "terminate", HASTE, "Interrupted before a checkpoint", None),
         ("ignore", "save", NO_PATIENCE, "killed on request", signal.SIGKILL),
+        ("forget", "terminate", NO_PATIENCE, "killed on request", signal.SIGKILL),
         ("child", "kill", HASTE, "killed on request", signal.SIGKILL),
     ],
 )
@@ -105,6 +106,15 @@ def test_a_stop_gets_harder_until_nothing_is_left(
     ended = read_exit(run.exit_file)
     assert ended is not None
     assert ended.signal == number
+
+
+def test_a_training_that_does_not_leave_after_its_last_word_is_ended(space: Workspace) -> None:
+    run = start(space, "linger")
+    until_gone(run)
+    ended = read_exit(run.exit_file)
+    assert ended is not None
+    assert (ended.code, ended.signal, ended.reason) == (None, signal.SIGKILL, None)
+    assert run.read_status().state == "finished"
 
 
 def test_what_a_training_leaves_behind_is_ended(space: Workspace) -> None:
@@ -292,7 +302,7 @@ def test_an_order_survives_the_command_line(tmp_path: Path) -> None:
         "resume",
         "x:y",
         1234.5678,
-        (Need("cuda:0", "GPU-a", 1), Need("cpu", "cpu", 3)),
+        (Need("cuda:0", "GPU-a", 1), Need("a=b", "a-b", 1), Need("cpu", "cpu", 3)),
         ("config.agent_devices=[cpu, cpu]", "tracking.experiment=--x"),
     )
     command = order.command()

@@ -69,7 +69,7 @@ def _row(run: RunFolder) -> dict[str, Any]:
     if spec is not None:
         row |= {"name": spec.name, "algorithm": spec.algorithm, "task": spec.task, "model": _model(spec)}
         row |= {"seed": spec.config.get("seed", 0)}
-    step, damage = readable(lambda: _env_step(run)) if run.trace_file.exists() else (None, "")
+    step, damage = readable(lambda: env_step(run)) if run.trace_file.exists() else (None, "")
     return row | {"env_step": step, "problem": " ".join(filter(None, (problem, damage)))}
 
 
@@ -85,7 +85,8 @@ def _model(spec: RunSpec) -> str:
     return spec.model or ", ".join(spec.agents or [])
 
 
-def _env_step(run: RunFolder) -> int:
+def env_step(run: RunFolder) -> int:
+    """How far a run has come by its nodes, 0 before the first. Raises TraceError."""
     return int(query(run.trace_file, "SELECT coalesce(max(step), 0) AS step FROM nodes")["step"].iloc[0])
 
 

@@ -21,7 +21,7 @@ def query(path: str | Path, sql: str, values: Sequence[Any] = ()) -> pd.DataFram
     The SQL function contains(text, part) finds `part`, which must be casefolded, in any upper or lower case: SQLite's
     own LIKE knows the case of ASCII letters only.
     """
-    with trace._reading(Path(path)) as database:
+    with trace.reading(Path(path)) as database:
         database.create_function("contains", 2, _contains, deterministic=True)
         cursor = database.execute(sql, tuple(values))
         columns = [column[0] for column in cursor.description]
@@ -32,7 +32,7 @@ def query(path: str | Path, sql: str, values: Sequence[Any] = ()) -> pd.DataFram
 
 def query_rows(path: str | Path, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """The rows of one SELECT as they come, where a table would cost more than the reading. Raises TraceError."""
-    with trace._reading(Path(path)) as database:
+    with trace.reading(Path(path)) as database:
         return database.execute(sql, tuple(values)).fetchall()
 
 

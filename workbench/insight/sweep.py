@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from workbench.config import did_you_mean
-from workbench.insight.compare import factors, readable, spec_of
+from workbench.insight.compare import env_step, factors, in_groups, readable, spec_of
 from workbench.insight.overlay import LAST, t_quantile
 from workbench.insight.reading import query
 from workbench.runs.spec import RunSpec
@@ -55,7 +55,7 @@ def sweep_results(sweep: Sweep, runs: Mapping[str, RunFolder], equal: bool = Tru
     done = {key: run for key, run in runs.items() if run.read_status().state == FINISHED}
     metric = sweep.metric or _default_metric(done.values())
     points, problems = _points_of(done, metric)
-    last = {key: _last_step(done[key]) for key in points}
+    last = {key: env_step(done[key]) for key in points}
     cut = min(last.values(), default=None) if equal else None
     rows = [_run_row(member, runs.get(member.key), metric, points, last, cut, problems) for member in sweep.members]
     table = pd.DataFrame(rows)
@@ -120,11 +120,6 @@ def _points(run: RunFolder, key: str) -> pd.DataFrame:
     return frame.astype({"value": "float64"})
 
 
-def _last_step(run: RunFolder) -> int:
-    """The env_step at which the run ended; its trace is known to be readable."""
-    return int(query(run.trace_file, "SELECT coalesce(max(step), 0) AS step FROM nodes")["step"].iloc[0])
-
-
 def _run_row(
     member: Member, run: RunFolder | None, metric: str, points: Mapping[str, pd.DataFrame],
     last: Mapping[str, int], cut: int | None, problems: Mapping[str, str],
@@ -162,7 +157,7 @@ def _flags(sweep: Sweep, runs: Mapping[str, RunFolder]) -> list[str]:
             "belongs to the whole bundle and to none of these alone."
         )
     for context, members in _comparisons(sweep).items():
-        more = [key for key in factors(_specs(members, runs)) if not _named(key, sweep.named)]
+        more = [key for key in factors(_specs(members, runs)) if not in_groups(key, sweep.named)]
         if more:
             where = f" at {context}" if context else ""
             found.append(
@@ -178,10 +173,6 @@ def _comparisons(sweep: Sweep) -> dict[str, list[Member]]:
         context = ", ".join(f"{key}={label}" for key, label in member.labels.items() if key != sweep.factor)
         found.setdefault(context, []).append(member)
     return found
-
-
-def _named(key: str, named: Sequence[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in named)
 
 
 def _specs(members: Sequence[Member], runs: Mapping[str, RunFolder]) -> dict[str, RunSpec]:

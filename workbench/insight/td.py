@@ -15,8 +15,6 @@ import numpy as np
 import pandas as pd
 
 from workbench import estimators
-from workbench.insight.curves import Curves
-from workbench.insight.metric_names import parse
 from workbench.insight.sampling import spread
 from workbench.tracking import trace
 
@@ -127,17 +125,6 @@ def _explained(group: pd.DataFrame) -> float:
     if len(group) < MIN_WINDOW:
         return float("nan")
     return estimators.explained_variance(group["value"].to_numpy(), group["target"].to_numpy())
-
-
-def logged_explained_variance(curves: Curves) -> pd.DataFrame:
-    """What the trainer logged of it, over its own buffers: columns agent, turn, step, explained_variance."""
-    frames = [
-        pd.DataFrame({"agent": at.agent, "turn": at.turn, "step": curve.steps, "explained_variance": curve.values})
-        for key, curve in sorted(curves.curves.items())
-        if (at := parse(key)).pattern == "agent_*/turn_*/explained_variance"
-    ]
-    columns = ["agent", "turn", "step", "explained_variance"]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
 def _edges(steps: pd.Series, buckets: int) -> np.ndarray:

@@ -68,11 +68,6 @@ def list_episodes(
     return EpisodePage(pd.concat(found, ignore_index=True), searched, before)
 
 
-def count_episodes(path: str | Path, phase: str | None = None, item: int | None = None) -> int:
-    """Episodes of the whole trace; reads every node's id."""
-    return len(trace.read_node_ids(path, phase, item=item, roots=True))
-
-
 def root_of(path: str | Path, node_id: int) -> int:
     """The root of the tree a node belongs to; ValueError when there is no such node."""
     if trace.read_nodes(path, node_ids=[node_id]).empty:

@@ -37,8 +37,8 @@ def default_name(runs: Sequence[RunFolder]) -> str:
 def write_report(runs: Sequence[RunFolder], file: Path, force: bool = False) -> None:
     """Write the report on one run, or the comparison of several.
 
-    Raises FileExistsError unless `force`, and OSError when the disk refuses; what cannot be read of a run is said in
-    the report.
+    Raises ValueError with one sentence for a file that exists (unless `force`) or has no folder, and OSError when the
+    disk refuses; what cannot be read of a run is said in the report.
     """
     if file.exists() and not force:
         raise ValueError(f"{file} exists already; use --force to replace it, or -o for another file.")

@@ -201,7 +201,12 @@ def _save_model(trainer: Any, run: RunFolder) -> None:
         trainer.save_model(draft)
         if run.model_folder.exists():
             run.model_folder.rename(old)
-        draft.rename(run.model_folder)
+        try:
+            draft.rename(run.model_folder)
+        except OSError:
+            if old.exists():
+                old.rename(run.model_folder)
+            raise
     finally:
         shutil.rmtree(draft.parent, ignore_errors=True)
 

@@ -169,10 +169,11 @@ def reconcile(workspace: Workspace) -> Reconciled:
         found = read_supervision(run.supervision_file)
         if found is None or found.supervisor.alive():
             continue
-        if adopt(run):
-            adopted.append(run.id)
-        elif _clear(run):
-            lost.append(run.id)
+        with contextlib.suppress(OSError):  # one that cannot be written, or is gone by now, must not hide the others
+            if adopt(run):
+                adopted.append(run.id)
+            elif _clear(run):
+                lost.append(run.id)
     if mlflow_state.unsettled(workspace):
         _reap(_spawn([sys.executable, "-m", "workbench.runs.mlflow_state", str(workspace.root)], subprocess.DEVNULL))
     return Reconciled(tuple(adopted), tuple(lost))

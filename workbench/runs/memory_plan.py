@@ -127,7 +127,7 @@ def _models(resolved: ResolvedRun, machine: Hardware) -> list[_Model]:
     if spec.critic is not None:
         number = 1 if resolved.algorithm.name == "maac" else count
         critics = [spec.critic] * number if isinstance(spec.critic, str) else spec.critic
-        places = _spread(values.get("critic_devices"), len(critics)) or agents
+        places = _spread(values.get("critic_devices"), len(critics)) or _spread(agents, len(critics))
         models += [_Model(f"critic {i}", s, places[i], trained=True, critic=True) for i, s in enumerate(critics)]
     return models
 

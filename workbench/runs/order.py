@@ -57,5 +57,5 @@ class Order:
 
 
 def _need(text: str) -> Need:
-    device, name, slots = text.split("=")
+    device, name, slots = text.rsplit("=", 2)  # the device may be any text until the trainer checks it
     return Need(device, name, int(slots))

@@ -41,7 +41,8 @@ from workbench.runs.supervision import (
 )
 from workbench.runs.workspace import CREATED, FAILED, LOST, STOPPED, RunStatus, replace_text
 
-POLL_SECONDS, QUEUE_SECONDS, KIN_SECONDS = 0.2, 0.5, 2.0
+POLL_SECONDS, QUEUE_SECONDS, LOOK_SECONDS = 0.2, 0.5, 2.0
+EXIT_SECONDS = 120.0  # from a trainer's last word to its end; one that hangs there keeps its devices from everyone
 LINGER_SECONDS = 3.0  # for what a trainer leaves behind to end by itself
 SWEEPS = 2  # the second finds what was started during the first
 LOCK_SECONDS = 60.0  # for whoever closes the run's earlier life in MLflow
@@ -61,7 +62,9 @@ class Supervisor:
         self.told = False  # by a signal
         self.done: str | None = None  # the strongest stop level carried out
         self.kin: list[Identity] = []  # an adopted trainer's descendants, which are not our own
-        self.kin_at = 0.0
+        self.look_at = 0.0
+        self.asked: StopRequest | None = None
+        self.overdue = False
         self.oom_kills = endings.oom_kills()
 
     def supervise(self) -> None:
@@ -135,15 +138,26 @@ class Supervisor:
             request = self._stop_request()
             if request is not None:
                 self._stop(request)
-            if self.order.mode == ADOPT and time.monotonic() > self.kin_at:
-                assert self.trainer is not None
-                self.kin, self.kin_at = descendants(self.trainer), time.monotonic() + KIN_SECONDS
+            if time.monotonic() > self.look_at:
+                self._look()
+                self.look_at = time.monotonic() + LOOK_SECONDS
             time.sleep(POLL_SECONDS)
 
+    def _look(self) -> None:
+        """What need not be looked at every time."""
+        assert self.trainer is not None
+        if self.order.mode == ADOPT:
+            self.kin = descendants(self.trainer)
+        status = self.run.own_status()
+        ended = status.ended if status.written_by(self.trainer) and status.state != LOST else None
+        self.overdue = ended is not None and time.time() - ended > EXIT_SECONDS
+
     def _stop_request(self) -> StopRequest | None:
-        if not self.run.path.is_dir():  # nobody could ever stop it again
+        if self.overdue or not self.run.path.is_dir():  # nobody else could ever stop it again
             return StopRequest(KILL)
-        return read_stop(self.run.stop_file)
+        # The trainer removes the file when it leaves; one that then hangs is still to be stopped.
+        self.asked = read_stop(self.run.stop_file) or self.asked
+        return self.asked
 
     def _stop(self, request: StopRequest) -> None:
         """Do what is due by now, each level once."""

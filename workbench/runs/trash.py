@@ -10,6 +10,7 @@ from pathlib import Path
 import filelock
 
 from workbench.runs.locks import exclusive
+from workbench.runs.play_process import RUNNING, plays
 from workbench.runs.workspace import ACTIVE, RunFolder, Workspace, WorkspaceError
 
 FOLDER = "trash"
@@ -27,7 +28,7 @@ class Deleted:
 
 
 def delete(workspace: Workspace, run: RunFolder) -> None:
-    """Move a run to the trash. Raises WorkspaceError while somebody works on it."""
+    """Move a run to the trash. Raises WorkspaceError while somebody trains it, or plays it in the app."""
     target = workspace.root / FOLDER / run.id
     if target.exists():
         raise WorkspaceError(f"A run {run.id} is in the trash already; empty it or restore that one first.")
@@ -36,7 +37,9 @@ def delete(workspace: Workspace, run: RunFolder) -> None:
             state = run.read_status().state
             if state in ACTIVE:
                 raise WorkspaceError(f"Run {run.id} is {state}; stop it before you delete it.")
-            with filelock.FileLock(run.lock_file, timeout=0):  # whoever plays or evaluates it now
+            if any(play.state == RUNNING for play in plays(run)):
+                raise WorkspaceError(f"Run {run.id} is being played; cancel that, or wait for its end.")
+            with filelock.FileLock(run.lock_file, timeout=0):  # whoever closes it in MLflow now
                 target.parent.mkdir(exist_ok=True)
                 (run.path / STAMP).write_text(str(time.time()), encoding="ascii")
                 run.path.rename(target)

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 import unicodedata
 from dataclasses import asdict, dataclass, replace
@@ -225,9 +226,7 @@ class Workspace:
         if not self.runs_folder.is_dir():
             return []
         found = [RunFolder(path) for path in self.runs_folder.iterdir() if _is_run(path)]
-        return sorted(
-            found, key=lambda run: (run.read_status().started or run.path.stat().st_mtime, run.id), reverse=True
-        )
+        return sorted(found, key=lambda run: (run.read_status().started or _changed(run.path), run.id), reverse=True)
 
     def run(self, id_or_path: str) -> RunFolder:
         """A run by its id in this workspace or by its folder; WorkspaceError with a suggestion."""
@@ -240,7 +239,7 @@ class Workspace:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file so that readers see the old text or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, path)
@@ -271,6 +270,13 @@ def _slug(name: str) -> str:
     kept = (c if c.isalnum() or unicodedata.category(c).startswith("M") else "-" for c in name.lower())
     text = re.sub("-+", "-", unicodedata.normalize("NFC", "".join(kept))).strip("-")
     return text.encode()[:SLUG_BYTES].decode(errors="ignore").strip("-") or "run"
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted since it was listed
+        return 0.0
 
 
 def _is_run(path: Path) -> bool:

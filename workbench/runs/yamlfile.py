@@ -36,6 +36,12 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SpecError(f"{source}{line}: this is not valid YAML: {error.problem}.") from error
     except yaml.YAMLError as error:
         raise SpecError(f"{source}: this is not valid YAML: {' '.join(str(error).split())}.") from error
+    except RecursionError as error:
+        raise SpecError(f"{source}: this is not valid YAML: it is nested too deeply.") from error
+    except (ValueError, LookupError, AttributeError) as error:  # what PyYAML lets through of a value such as 2026-13-45
+        raise SpecError(
+            f"{source}: this is not valid YAML: a value cannot be read ({' '.join(str(error).split())}); quote it."
+        ) from error
 
 
 def read_mapping(text: str, source: str) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from workbench.tasks.sandbox import Case, Limits, Program, Verdict, run_tests
 AUX = "aux"
 AUX_PART, MAIN_PART, COMPILE_PART, TESTS_PART = 0.4, 0.6, 0.5, 1.0
 CALL_PART, WORK_PART, WASTE_PART = 0.5, 1.0, -0.5
-MAXIMUM = 4.0
 REMEMBERED = 1024  # verdicts; a turn's programs are judged for the reward, and again for diagnosis and metrics
 
 

@@ -86,7 +86,7 @@ def set_run_state(uri: str, run_id: str, state: str) -> bool:
         path = sqlite_path(uri)
         if path is not None and not path.is_file():
             raise FileNotFoundError(f"there is no database {path}")
-        _client(uri).set_terminated(run_id, state)
+        client_of(uri).set_terminated(run_id, state)
     except Exception as error:  # noqa: BLE001 - tidying up after a run must not take the caller down
         log.warning("MLflow: run %s could not be set to %s: %s", run_id, state, error)
         return False
@@ -112,7 +112,7 @@ class MLflowTracker(NullTracker):
         self.run_name: str | None = config.get("run_name")
         self.tags = {str(key): str(value) for key, value in (config.get("tags") or {}).items()}
         self.spec = config.get("spec")
-        self.artifact_location = _artifact_location(config.get("artifact_location"), workspace, self.uri)
+        self.artifact_location = artifact_folder(config.get("artifact_location"), workspace, self.uri)
         self.run_id: str | None = None
         self._mlflow: Any = None
         self._state: str | None = None
@@ -162,13 +162,13 @@ class MLflowTracker(NullTracker):
             self._state = state
 
     def _open(self, tags: Mapping[str, str]) -> None:
-        self._mlflow = self._mlflow or _client(self.uri)
-        experiment = _experiment_id(self._mlflow, self.experiment, self.artifact_location)
+        self._mlflow = self._mlflow or client_of(self.uri)
+        experiment = experiment_id(self._mlflow, self.experiment, self.artifact_location)
         self.run_id = self._mlflow.create_run(experiment, tags=dict(tags), run_name=self.run_name).info.run_id
 
     def _reopen(self, run_id: str | None) -> None:
-        self._mlflow = _client(self.uri)
-        run = _active_run(self._mlflow, run_id) if run_id else None
+        self._mlflow = client_of(self.uri)
+        run = active_run(self._mlflow, run_id) if run_id else None
         if run is None:
             log.warning("MLflow: run %s no longer exists, a new one continues it.", run_id)
             self._open(self.tags | {"resumed_from": str(run_id)})
@@ -238,7 +238,8 @@ def _name(key: str) -> str:
     return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
 
 
-def _artifact_location(location: str | None, workspace: Path, uri: str) -> str | None:
+def artifact_folder(location: str | None, workspace: Path, uri: str) -> str | None:
+    """Where MLflow puts the files of its runs; None leaves it to the server. location: as configured, if it is."""
     if location is not None:
         return location if "://" in location else str((workspace / location).resolve())
     return None if sqlite_path(uri) is None else str(workspace / "mlartifacts")  # a server chooses its own
@@ -259,7 +260,8 @@ def _quiet() -> None:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
-def _client(uri: str) -> Any:
+def client_of(uri: str) -> Any:
+    """An MlflowClient of a database, which is there afterwards, or of a server."""
     init_database(uri)
     _quiet()
     from mlflow.tracking import MlflowClient
@@ -267,7 +269,8 @@ def _client(uri: str) -> Any:
     return MlflowClient(tracking_uri=uri)
 
 
-def _experiment_id(client: Any, name: str, artifact_location: str | None) -> str:
+def experiment_id(client: Any, name: str, artifact_location: str | None) -> str:
+    """The id of the experiment of that name, created if need be."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
@@ -281,7 +284,7 @@ def _experiment_id(client: Any, name: str, artifact_location: str | None) -> str
     return str(experiment.experiment_id)
 
 
-def _active_run(client: Any, run_id: str) -> Any:
+def active_run(client: Any, run_id: str) -> Any:
     """The run, or None when it was deleted; other failures are raised."""
     from mlflow.exceptions import MlflowException
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from workbench.tracking.mlflow import _active_run, _artifact_location, _client, _experiment_id, mlflow_uri
+from workbench.tracking.mlflow import active_run, artifact_folder, client_of, experiment_id, mlflow_uri
 
 log = logging.getLogger(__name__)
 PARENT_TAG = "mlflow.parentRunId"
@@ -28,10 +28,10 @@ class ParentRun:
         """Go on with the known run if MLflow still has it, else open one; text is stored with it as `file`."""
 
         def action() -> None:
-            client = _client(self.uri)
-            if self.run_id is None or _active_run(client, self.run_id) is None:
-                place = _artifact_location(None, self.workspace, self.uri)
-                number = _experiment_id(client, experiment, place)
+            client = client_of(self.uri)
+            if self.run_id is None or active_run(client, self.run_id) is None:
+                place = artifact_folder(None, self.workspace, self.uri)
+                number = experiment_id(client, experiment, place)
                 self.run_id = client.create_run(number, tags=dict(tags), run_name=name).info.run_id
             client.update_run(self.run_id, status=OPEN)
             client.log_text(self.run_id, text, file)
@@ -41,13 +41,13 @@ class ParentRun:
     def adopt(self, child: str, uri: str) -> None:
         """Make a run of the same database a child of this one."""
         if self.run_id is not None and uri == self.uri:
-            self._attempt("a run has no parent", lambda: _client(self.uri).set_tag(child, PARENT_TAG, self.run_id))
+            self._attempt("a run has no parent", lambda: client_of(self.uri).set_tag(child, PARENT_TAG, self.run_id))
 
     def close(self, state: str) -> None:
         """state: FINISHED, FAILED or KILLED."""
         if self.run_id is not None:
             self._attempt(
-                f"the parent run was not set to {state}", lambda: _client(self.uri).set_terminated(self.run_id, state)
+                f"the parent run was not set to {state}", lambda: client_of(self.uri).set_terminated(self.run_id, state)
             )
 
     def _attempt(self, consequence: str, action: Callable[[], object]) -> None:

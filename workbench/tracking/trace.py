@@ -113,7 +113,7 @@ def read_node_ids(
     values = [value for value in conditions.values() if value is not None]
     order = "node_id DESC" if newest_first else "node_id"
     query = f"SELECT node_id FROM nodes WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
-    with _reading(Path(path)) as database:
+    with reading(Path(path)) as database:
         rows = database.execute(query, (*values, -1 if limit is None else limit)).fetchall()
     return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
@@ -123,7 +123,7 @@ def read_trees(path: str | Path, roots: Sequence[int], most: int) -> pd.DataFram
     next root), mean reward and return of the root's scored joint responses, max_advantage: the largest |advantage|
     of any completion in the first `most` nodes, NaN where none is known.
     """
-    with _reading(Path(path)) as database:
+    with reading(Path(path)) as database:
         rows = database.execute(TREES, (_list(roots), most)).fetchall()
     names = ("node_id", "nodes", "turns", "reward", "return", "max_advantage")
     frame = pd.DataFrame(rows, columns=list(names))
@@ -140,7 +140,7 @@ def read_children(path: str | Path, parents: Sequence[int], before: int, limit: 
 def count_children(path: str | Path, parents: Sequence[int], before: int) -> dict[int, int]:
     """Children per parent, for parents that have any; `before` as in read_children."""
     query = f"SELECT parent_id, count(*) FROM nodes WHERE node_id > ? AND node_id < ? AND {IN_LIST} GROUP BY parent_id"
-    with _reading(Path(path)) as database:
+    with reading(Path(path)) as database:
         return dict(database.execute(query.format("parent_id"), (min(parents), before, _list(parents))))
 
 
@@ -182,7 +182,7 @@ def read_metrics(path: str | Path, keys: Sequence[str] | None = None, after_step
 
 def read_metric_keys(path: str | Path) -> list[str]:
     """The names of all logged metrics, sorted."""
-    with _reading(Path(path)) as database:
+    with reading(Path(path)) as database:
         return [key for (key,) in database.execute("SELECT DISTINCT key FROM metrics ORDER BY key")]
 
 
@@ -194,7 +194,8 @@ def _version(database: sqlite3.Connection, path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The open database, read only, for a block of SELECTs; whatever goes wrong in it is a TraceError."""
     if not path.is_file():
         raise TraceError(f"There is no trace at {path}.")
     # Without a write-ahead log nobody writes, and only `immutable` keeps SQLite from creating one for the reader.
@@ -231,7 +232,7 @@ def _select(
 ) -> pd.DataFrame:  # fmt: skip
     condition = f"WHERE {' AND '.join(where)}" if where else ""
     query = f"SELECT {', '.join(map(QUOTED, columns))} FROM {table} {condition} ORDER BY {order} LIMIT ?"
-    with _reading(Path(path)) as database:
+    with reading(Path(path)) as database:
         rows = database.execute(query, (*values, -1 if limit is None else limit)).fetchall()
     cells = zip(*rows) if rows else ((),) * len(columns)
     return pd.DataFrame({name: pd.Series(list(cell), dtype=_dtype(name)) for name, cell in zip(columns, cells)})

@@ -269,8 +269,7 @@ class Trainer(abc.ABC):
     def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
         """`eval/turn_k/...` over the first items of eval_dataset; {} without one, or for 0 samples."""
         count = self.args.eval_num_samples if num_eval_samples is None else int(num_eval_samples)
-        metrics = evaluation.evaluate(self, count)
-        self._log(metrics)
+        self._log(metrics := evaluation.evaluate(self, count))
         return metrics
 
     def play(self, items: Sequence[Item], seed: int = 0) -> list[RolloutTree]:
