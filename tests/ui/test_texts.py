@@ -27,7 +27,7 @@ DYNAMIC = (
     "adv.signal_", "adv.whatif_", "algorithm.", "choice.", "completions.ba_end_", "completions.ba_side_",
     "completions.ba_title_",
     "completions.column_", "completions.download_", "completions.help_", "completions.order_", "completions.phase_",
-    "completions.view_", "curves.axis_", "device.automatic.", "field.", "health.number_",
+    "completions.view_", "curves.axis_", "curves.by_", "device.automatic.", "field.", "health.number_",
     "health.rule_", "health.severity_", "health.todo_",
     "help.", "lab.", "lab.lesson_", "lab.preset_", "lab.says_", "lab.unit_", "launch.group.", "launch.machine.",
     "launch.memory.", "memory.", "model.", "page.", "phase.", "play.source_", "play.stage_", "preset.", "run.stop_",
@@ -139,3 +139,12 @@ def test_both_languages_say_the_same(file):
         assert set(words) == wanted, key
         assert key in MAY_BE_EMPTY or all(word.strip() for word in words.values()), key
         assert len({frozenset(places(word)) for word in words.values()}) == 1, key
+
+
+def test_words_of_others_are_never_markdown():
+    from workbench.ui.text import plain
+
+    hostile = "![x](http://a.b/c.png) [click](http://a.b) $x$ `y` <b>z</b> *w*"
+    for opening in "[$`<*":
+        assert f"\\{opening}" in plain(hostile)
+    assert "![" not in plain(hostile)

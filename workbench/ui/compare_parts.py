@@ -17,7 +17,7 @@ from workbench.runs.workspace import RunFolder
 from workbench.tracking.trace import read_metric_keys
 from workbench.ui import state
 from workbench.ui.charts.compare import overlay_figure, parallel_figure
-from workbench.ui.text import language, t
+from workbench.ui.text import language, plain, t
 from workbench.ui.widgets import chart, tolerant
 
 SERVER_TICK = 1.0  # while MLflow starts
@@ -109,7 +109,7 @@ def curves(runs: Sequence[RunFolder], metric: str, each_run: bool) -> None:
             st.caption(t("compare.band_about"))
         chart(figure, "compare-overlay", pd.concat([found.lines, found.bands]), alt=metric_title(metric))
     for reason in found.problems.values():
-        st.warning(reason, icon=":material/visibility_off:")
+        st.warning(plain(reason), icon=":material/visibility_off:")
 
 
 def ends(runs: Sequence[RunFolder], specs: dict[str, RunSpec], metric: str) -> None:
@@ -186,4 +186,4 @@ def _mlflow(server: BackgroundServer, drawn: str) -> None:
         st.button(t("compare.mlflow_start"), icon=":material/query_stats:", help=t("compare.mlflow_help"),
                   key="mlflow-start", on_click=server.start)  # fmt: skip
     if found.error:
-        st.error(found.error)
+        st.error(plain(found.error))

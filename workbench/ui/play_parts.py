@@ -13,7 +13,7 @@ import streamlit as st
 
 from workbench.runs.play_process import FAILED, RECORD, RUNNING, STAGES, Episode, Play, PlayedText, PlayedTurn, cancel
 from workbench.runs.workspace import RunFolder
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 
 TEAMS = {"trained": "blue", "untrained": "gray"}
 """Team -> colour of its rewards."""
@@ -31,7 +31,7 @@ def progress(play: Play) -> None:
 def outcome(run: RunFolder, play: Play) -> None:
     """What was played, and what went wrong."""
     if play.state == FAILED:
-        st.error(play.record.error or "", icon=":material/error:")
+        st.error(plain(play.record.error or ""), icon=":material/error:")
     played = {team: episodes for team in TEAMS if (episodes := _episodes(play, team)) is not None}
     if not played:
         return

@@ -15,7 +15,7 @@ from workbench.ui import state
 from workbench.ui.form.task_process import resumed
 from workbench.ui.live import interval
 from workbench.ui.navigation import go
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 from workbench.ui.widgets import badge
 
 LEVELS = {SAVE: ":material/save:", TERMINATE: ":material/logout:", KILL: ":material/dangerous:"}
@@ -42,7 +42,7 @@ def _live(run: RunFolder, was_active: bool) -> None:
             st.caption(t(f"phase.{status.phase}"))
     _bar(run, status, now)
     if status.error:
-        st.error(status.error, icon=":material/error:")
+        st.error(plain(status.error), icon=":material/error:")
     if now.stalled:
         st.warning(t("run.stalled"), icon=":material/hourglass_empty:")
 
@@ -73,6 +73,8 @@ def _first_seen(run: RunFolder, status: RunStatus) -> tuple[float, int] | None:
 
 
 def _actions(run: RunFolder, status: RunStatus) -> None:
+    if message := st.session_state.pop("run-action-error", None):
+        st.error(plain(message))
     if status.state in ACTIVE:
         with st.popover(t("run.stop"), icon=":material/stop_circle:"):
             st.caption(t("run.stop_about"))
@@ -90,8 +92,6 @@ def _actions(run: RunFolder, status: RunStatus) -> None:
     with st.popover(t("run.delete"), icon=":material/delete:"):
         st.caption(t("run.delete_about"))
         st.button(t("run.delete_yes"), key="delete-yes", type="primary", on_click=_try, args=("delete", run))
-    if message := st.session_state.pop("run-action-error", None):
-        st.error(message)
 
 
 def _try(action: str, run: RunFolder, level: str = SAVE) -> None:

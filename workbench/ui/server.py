@@ -17,7 +17,7 @@ from workbench.runs.workspace import WorkspaceError
 
 HOST = "127.0.0.1"
 PORT = 8501
-SCRIPT = Path(__file__).parent / "main_script.py"
+SCRIPT = Path(__file__).parent / "script" / "main_script.py"
 VARIABLE = "WORKBENCH_WORKSPACE"  # see workbench.ui.state, which reads it
 START_SECONDS = 120.0  # for the server to answer before a browser is opened
 POLL_SECONDS = 0.2

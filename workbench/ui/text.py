@@ -28,6 +28,12 @@ def t(key: str, **values: Any) -> str:
     return text.format(**values) if values else text
 
 
+def plain(text: str) -> str:
+    """A text of others (an error, a model's words) whose brackets, dollars and the like are not markdown: it must not
+    load a picture or pass for a link."""
+    return "".join(f"\\{c}" if c in "[]$`~<*" else c for c in text)
+
+
 def has(key: str) -> bool:
     """True when the table has this key, for texts that are optional, such as a config field's Chinese help."""
     return key in table()

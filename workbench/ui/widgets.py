@@ -12,7 +12,7 @@ import streamlit as st
 from workbench.runs.errors import sentence
 from workbench.runs.workspace import RunFolder, RunStatus
 from workbench.ui import state
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 
 COLOURS = {
     "queued": "orange",
@@ -50,7 +50,7 @@ def tolerant() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:  # unreadable files, traces, specs: all of ours are ValueErrors
-        st.error(t("common.unreadable", reason=sentence(error)), icon=":material/error:")
+        st.error(t("common.unreadable", reason=plain(sentence(error))), icon=":material/error:")
 
 
 def choose_run(key: str) -> RunFolder | None:

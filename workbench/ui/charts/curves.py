@@ -29,7 +29,7 @@ def curves_figure(
         title={"text": f"{meaning.title[language]}{unit}", "font": {"size": 15}},
         height=HEIGHT,
         margin={"l": 50, "r": 10, "t": 40, "b": 40},
-        legend={"orientation": "h", "y": -0.28, "font": {"size": 11}},
+        legend={"orientation": "h", "y": -0.38, "yanchor": "top", "font": {"size": 11}},
         showlegend=len(lines) > 1,
         hovermode="x unified",
         uirevision="keep",  # a live tick keeps the reader's zoom

@@ -19,7 +19,7 @@ from workbench.tasks.files import is_file_reference
 from workbench.ui.form.draft import Draft, preset
 from workbench.ui.form.examine import Examination
 from workbench.ui.form.task_process import examined
-from workbench.ui.text import language, t
+from workbench.ui.text import language, plain, t
 
 PREFIX = "launch-field-"
 DRAFT, TOKEN, UUIDS = "launch-draft", "launch-token", "launch-uuids"
@@ -88,11 +88,6 @@ class Slots:
         self.said[name] = text
         if name in self.places:
             self.places[name].error(plain(text), icon=":material/error:")
-
-
-def plain(text: str) -> str:
-    """A text whose brackets, dollars and the like are not markdown."""
-    return "".join(f"\\{c}" if c in "[]$`~<*" else c for c in text)
 
 
 def look(data: dict[str, Any], workspace: Path) -> Examination:

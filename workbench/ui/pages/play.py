@@ -15,7 +15,7 @@ from workbench.tasks import TASKS
 from workbench.types import Item
 from workbench.ui import play_parts as parts
 from workbench.ui import state
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 from workbench.ui.widgets import choose_run, tolerant
 
 TICK_SECONDS = 1.0
@@ -112,7 +112,7 @@ def _button(run: RunFolder, request: PlayRequest | None) -> None:
         args=(run, request),
     )
     if message := st.session_state.pop("play-error", None):
-        st.error(message)
+        st.error(plain(message))
 
 
 def _start(run: RunFolder, request: PlayRequest) -> None:

@@ -47,9 +47,10 @@ def _chosen_tab() -> str:
         label_visibility="collapsed",
         required=True,
     )
-    if chosen != named:
-        st.query_params["tab"] = chosen
-    return chosen
+    tab = chosen or "curves"
+    if tab != named:
+        st.query_params["tab"] = tab
+    return tab
 
 
 def _open(name: str, run: RunFolder) -> None:

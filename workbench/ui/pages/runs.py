@@ -18,7 +18,7 @@ from workbench.ui import state
 from workbench.ui.live import TICK_SECONDS
 from workbench.ui.navigation import go, link
 from workbench.ui.run_rows import RowStore
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 from workbench.ui.widgets import COLOURS, tolerant
 
 SHOWN = ("state", "name", "share", "reward", "algorithm", "task", "model", "seed", "started", "minutes", "env_step",
@@ -156,7 +156,7 @@ def _trash() -> None:
         return
     entries = {entry.run.id: entry for entry in trash.contents(state.workspace())}
     if message := st.session_state.pop("runs-trash-error", None):
-        st.error(message)
+        st.error(plain(message))
     if not entries:
         st.caption(t("runs.trash_empty"))
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import streamlit as st
 
@@ -21,10 +23,6 @@ AXES = ("step", "time")
 def tab(run: RunFolder) -> None:
     """Choices that stay, above charts that tick."""
     st.caption(t("curves.about"))
-    with tolerant():
-        known = panels(curve_store(str(run.trace_file)).read().keys)
-        if not known:
-            st.info(t("curves.none"))
     left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     smoothing = left.slider(
         t("curves.smoothing"), 0.0, 0.95, 0.6, 0.05, key="curves-smoothing", help=t("curves.smoothing_help")
@@ -33,7 +31,7 @@ def tab(run: RunFolder) -> None:
         t("curves.axis"),
         AXES,
         default="step",
-        format_func=lambda a: t(f"curves.axis_{a}"),
+        format_func=lambda a: t(f"curves.by_{a}"),
         key="curves-axis",
         required=True,
     )
@@ -45,19 +43,37 @@ def _live(run: RunFolder, smoothing: float, by_time: bool, log: bool) -> None:
     with tolerant():
         curves = curve_store(str(run.trace_file)).read()
         found = {panel.pattern: panel for panel in panels(curves.keys)}
-        chosen = st.multiselect(
-            t("curves.metrics"),
-            list(found),
-            default=[pattern for pattern in FIRST if pattern in found],
-            format_func=lambda pattern: f"{found[pattern].meaning.title[language()]} · {pattern}",
-            key=f"curves-metrics-{run.id}",
-        )
+        if not found:
+            st.info(t("curves.none"))
+            return
+        chosen = _choose(run, found)
         columns = st.columns(2)
         for number, pattern in enumerate(chosen):
             with columns[number % 2]:
                 _panel(run, curves, found[pattern], smoothing, by_time, log)
         if curves.behind:
             st.caption(t("curves.behind", rows=curves.behind))
+
+
+def _choose(run: RunFolder, found: Mapping[str, Panel]) -> list[str]:
+    """The metrics to draw. Until the reader chooses, all of FIRST, some of which a run logs later than others."""
+    key = f"curves-metrics-{run.id}"
+    if key in st.session_state and st.session_state.get(f"{key}-own"):
+        st.session_state[key] = [pattern for pattern in st.session_state[key] if pattern in found]
+    else:
+        st.session_state[key] = [pattern for pattern in FIRST if pattern in found]
+    return st.multiselect(
+        t("curves.metrics"),
+        list(found),
+        format_func=lambda pattern: f"{found[pattern].meaning.title[language()]} · {pattern}",
+        key=key,
+        on_change=_own,
+        args=(key,),
+    )
+
+
+def _own(key: str) -> None:
+    st.session_state[f"{key}-own"] = True
 
 
 def _panel(run: RunFolder, curves: Curves, panel: Panel, smoothing: float, by_time: bool, log: bool) -> None:

@@ -13,7 +13,7 @@ from workbench.runs.workspace import RunFolder
 from workbench.tracking import trace
 from workbench.ui.live import interval
 from workbench.ui.run_tabs import readers
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 from workbench.ui.widgets import tolerant
 
 PAGE = 10
@@ -63,7 +63,7 @@ def _addressed(run: RunFolder) -> int | None:
         except trace.TraceError:
             raise
         except ValueError as error:
-            st.warning(str(error))
+            st.warning(plain(str(error)))
             del st.query_params["node"]
             return None
     root = readers.root_at_step(run, step) if step is not None else None

@@ -11,7 +11,7 @@ from workbench.runs.supervision import read_exit
 from workbench.runs.workspace import RunFolder
 from workbench.tasks.files import is_file_reference
 from workbench.ui.live import interval
-from workbench.ui.text import t
+from workbench.ui.text import plain, t
 from workbench.ui.widgets import tolerant
 
 GIB = 2**30
@@ -24,7 +24,7 @@ def log(run: RunFolder) -> None:
     st.fragment(_log, run_every=interval(run.read_status()))(run)
     ended = read_exit(run.exit_file)
     if ended is not None and ended.reason:
-        st.warning(ended.reason)
+        st.warning(plain(ended.reason))
 
 
 def _log(run: RunFolder) -> None:

@@ -18,7 +18,7 @@ from workbench.ui.charts.td import calibration_figure, heat_figure, variance_fig
 from workbench.ui.run_tabs import readers
 from workbench.ui.run_tabs.links import point_at
 from workbench.ui.run_tabs.node_view import coloured
-from workbench.ui.text import language, t
+from workbench.ui.text import language, plain, t
 from workbench.ui.widgets import chart, tolerant
 
 ERRORS = ("td_error_mean", "td_error_abs")
@@ -52,7 +52,7 @@ def _rows(run: RunFolder) -> TdRows:
 
 
 def _no_critic(reason: str, nodes: int) -> None:
-    st.info(reason)
+    st.info(plain(reason))
     if nodes:
         st.markdown(t("td.reinforce"))
 
