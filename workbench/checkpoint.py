@@ -69,7 +69,7 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch and zipfile raise many types for a damaged file
-        raise ValueError(f"The checkpoint {folder} cannot be read ({error}); resume from an earlier one.") from error
+        raise ValueError(f"The checkpoint {folder} cannot be read ({error}); use an earlier one.") from error
     version = state.get("version") if isinstance(state, dict) else None
     if version != VERSION or "models" not in state:
         raise ValueError(
@@ -81,7 +81,7 @@ def read(folder: Path) -> dict[str, Any]:
 def _model_file(folder: Path, index: int) -> Path:
     file = folder / MODEL_FILE.format(index)
     if not zipfile.is_zipfile(file):  # torch writes zip files, whose directory stands at the end
-        raise ValueError(f"The checkpoint {folder} has no readable {file.name}; resume from an earlier one.")
+        raise ValueError(f"The checkpoint {folder} has no readable {file.name}; use an earlier one.")
     return file
 
 

@@ -76,7 +76,7 @@ class TrainingConfig:
     reference_devices: Devices = setting(None, "Device or devices of the frozen references; None = the agents'.")
     reference_kl_enabled: bool = setting(False, "Subtract a penalty for leaving the initial model.", level="basic")
     reference_kl_coef: float = setting(0.1, "Weight of the reference KL penalty.", ge=0)
-    seed: int = setting(0, "Seed of everything random in a run.", level="basic", ge=0)
+    seed: int = setting(0, "Seed of everything random in a run.", level="basic", ge=0, le=2**63 - 1)
     shuffle: bool = setting(False, "Shuffle the training items in each epoch, from the seed.")
     weight_decay: float = setting(0.0, "AdamW weight decay.", ge=0)
     max_grad_norm: float | None = setting(

@@ -73,7 +73,9 @@ class App:
 
 
 def _environment() -> dict[str, str]:
-    others = {name: value for name, value in os.environ.items() if name not in ("WORKBENCH_LOCKS", "MLFLOW_TRACKING_URI")}
+    others = {
+        name: value for name, value in os.environ.items() if name not in ("WORKBENCH_LOCKS", "MLFLOW_TRACKING_URI")
+    }
     return {**others, "OMP_NUM_THREADS": "1", "WORKBENCH_CPU_SLOTS": SLOTS}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from conftest import OpenWindow
 from fake_run import until, until_gone, until_state
 from playwright.sync_api import expect
@@ -13,6 +12,7 @@ from watched import PATIENCE, Window, points
 
 from workbench.runs.workspace import RunFolder
 
+ENDLESS = "5000"  # epochs, so that the run goes on however slow the machine and its browser are
 REWARD = "curve-turn_x-reward_mean"
 
 
@@ -27,10 +27,14 @@ def test_a_preset_trains_and_the_chart_moves_and_others_find_the_run(app: App, w
     first = window()
     first.open("")
     first.button("preset-fill-rendezvous").click()
-    expect(first.page.get_by_label("Name", exact=True)).to_have_value("rendezvous", timeout=PATIENCE)
+    expect(first.key("launch-field-name").locator("input").first).to_have_value("rendezvous", timeout=PATIENCE)
+    epochs = first.key("launch-field-num_train_epochs").locator("input").first
+    epochs.fill(ENDLESS)
+    epochs.press("Enter")
+    first.sees(f"num_train_epochs: {ENDLESS}")
     first.button("launch-start").click()
     run = run_of(app, first)
-    first.sees(run.id)
+    assert str(run.spec().config["num_train_epochs"]) == ENDLESS
     first.page.evaluate("window.stays = true")  # a reload would forget it
     until(lambda: points(first.key(REWARD)) > 0, 300)
     seen = points(first.key(REWARD))
@@ -48,9 +52,10 @@ def test_a_preset_trains_and_the_chart_moves_and_others_find_the_run(app: App, w
         assert run_of(app, one) == run
         one.sees("running")
         until(lambda one=one: points(one.key(REWARD)) > seen, 300)
-    until_state(run, "finished")
+    stop(second, "kill")
     for one in (first, second):
-        one.sees("finished")
+        one.sees("stopped")
+    until_gone(run)
 
 
 def test_the_quickstart_is_one_click(app: App, window: OpenWindow) -> None:
@@ -62,7 +67,7 @@ def test_the_quickstart_is_one_click(app: App, window: OpenWindow) -> None:
     assert run.spec().task == "story_length"
     until_state(run, "running")
     stop(here, "kill")
-    here.sees(re.compile("stopped|failed"))
+    here.sees("stopped")
     until_gone(run)
 
 

@@ -11,9 +11,8 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
 PATIENCE = 120_000.0  # milliseconds; a deadline on a slow machine, not a time that anything takes
 
 PROBE = re.compile(r"/[a-z]+/_stcore/(health|host-config)$")
-"""Streamlit's page asks below its own path first (/runs/_stcore/health), for servers that live below a path, and then
-at the root, where ours is. The browser reports the two 404s of an address such as /runs; nothing can switch them off."""
-OWN = ("http", "ws")
+"""Streamlit's page asks below its own path first (/runs/_stcore/health), for servers below a path, and then at the
+root, where ours is. The browser reports the two 404s of an address such as /runs; nothing can switch them off."""
 INLINE = ("data", "blob")
 
 
@@ -54,6 +53,7 @@ class Window:
 
     def settled(self) -> None:
         """Until the script has run, with nothing on the page that went wrong."""
+        expect(self.page.locator("h1")).to_be_visible(timeout=PATIENCE)  # before the first run there is nothing at all
         expect(self.page.locator("[data-testid=stApp][data-test-script-state=notRunning]")).to_be_visible(
             timeout=PATIENCE
         )
@@ -78,8 +78,9 @@ class Window:
 
 
 def points(chart: Locator) -> int:
-    """How many points all lines of a plotly chart have together."""
-    return int(chart.evaluate(POINTS))
+    """How many points all lines of a plotly chart have together; 0 while it is not there."""
+    return sum(chart.evaluate_all(POINTS))
 
 
-POINTS = "e => (e.querySelector('.js-plotly-plot')?._fullData ?? []).reduce((n, line) => n + (line.x?.length ?? 0), 0)"
+POINTS = """charts => charts.flatMap(chart => chart.querySelector('.js-plotly-plot')?._fullData ?? [])
+    .map(line => line.x?.length ?? 0)"""

@@ -150,6 +150,14 @@ def test_each_bad_file_is_one_sentence(file: Path, text: bytes, message: str) ->
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["2026-13-45", "!!int x", "!!bool x", "!!timestamp x", "[" * 3000])
+def test_a_value_that_yaml_cannot_read_is_one_sentence(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(f"name: {value}\n")
+    with pytest.raises(SpecError, match=r"spec\.yaml: this is not valid YAML: (a value cannot be read|it is nested)"):
+        RunSpec.load(file)
+
+
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"gone\.yaml does not exist"):
         RunSpec.load(tmp_path / "gone.yaml")

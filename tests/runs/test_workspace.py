@@ -50,6 +50,8 @@ def test_runs_are_found_by_id_and_by_path_and_suggested(workspace: Workspace) ->
         workspace.run(run.id[:-1])
     with pytest.raises(WorkspaceError, match="There is no run ''"):
         workspace.run("")
+    with pytest.raises(WorkspaceError, match="There is no run 'xxx"):
+        workspace.run("x" * 3000)  # longer than any file system's names
 
 
 def test_foreign_and_half_made_folders_are_passed_over(workspace: Workspace) -> None:

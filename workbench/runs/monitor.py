@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self
 import psutil
 
 from workbench.runs.processes import Identity, descendants, memory_used
-from workbench.runs.workspace import RUNNING, RunFolder, RunStatus, replace_text
+from workbench.runs.workspace import RUNNING, RunFolder, RunStatus, WorkspaceError, replace_text
 
 log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
@@ -247,6 +247,9 @@ class RunMonitor:
         self._show()
 
     def stop_requested(self) -> bool:
+        run = self.keeper.run
+        if not run.spec_file.exists():  # saving would make a folder that is no run
+            raise WorkspaceError(f"The folder of run {run.id} was deleted while it trained ({run.path}).")
         return self.stop.requested
 
     def _show(self) -> None:

@@ -101,13 +101,15 @@ def load_sweep(path: str | Path) -> Sweep:
     Raises ValueError (SpecError, TaskError) with one sentence that names the file and the key, line or run.
     """
     path = Path(path)
+    if path.is_dir():
+        raise SpecError(f"{path} is a folder; name the YAML file of a sweep.")
     if not path.is_file():
         raise SpecError(f"The sweep file {path} does not exist; check the path.")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise SpecError(f"{path} is not a text file in UTF-8; a sweep file is a YAML text.") from error
-    file = _validated(read_mapping(text, str(path)), str(path))
+    file = _validated(read_mapping(text, str(path), "name:, base: and grid:"), str(path))
     factor, named, axes = _axes(file, str(path))
     base = _base(file, path)
     members = tuple(_members(file, base, axes, path))

@@ -281,7 +281,8 @@ def _changed(path: Path) -> float:
 
 def _is_run(path: Path) -> bool:
     hidden = path.name.startswith(".")
-    return not hidden and path.is_dir() and ((path / "spec.yaml").exists() or (path / "status.json").exists())
+    # os.path, since a Path raises OSError for a name that is too long to exist
+    return not hidden and os.path.isdir(path) and any(os.path.exists(path / n) for n in ("spec.yaml", "status.json"))
 
 
 def _status_from(text: str) -> RunStatus:

@@ -44,12 +44,12 @@ def parse_yaml(text: str, source: str) -> Any:
         ) from error
 
 
-def read_mapping(text: str, source: str) -> dict[str, Any]:
-    """The mapping at the top of a YAML text; SpecError when there is something else."""
+def read_mapping(text: str, source: str, keys: str = "name:, task: and algorithm:") -> dict[str, Any]:
+    """The mapping at the top of a YAML text; SpecError, which names some `keys`, when there is something else."""
     data = parse_yaml(text, source)
     if not isinstance(data, dict):
         found = "empty" if data is None else f"a {type(data).__name__}"
-        raise SpecError(f"{source} must hold keys such as name:, task: and algorithm:, but it is {found}.")
+        raise SpecError(f"{source} must hold keys such as {keys}, but it is {found}.")
     return data
 
 

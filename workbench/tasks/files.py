@@ -67,7 +67,9 @@ def import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the file raises, SystemExit included, is its failure
         del sys.modules[name]
         raise TaskError(f"The task file {path} {_failure(error, path)}.") from error
     return module

@@ -14,6 +14,7 @@ from workbench.runs.workspace import RunFolder, RunStatus
 from workbench.ui import state
 from workbench.ui.text import plain, t
 
+SHOWN = 80  # characters of a run's name that does not exist
 COLOURS = {
     "queued": "orange",
     "running": "blue",
@@ -61,6 +62,8 @@ def choose_run(key: str) -> RunFolder | None:
         return None
     ids = [run.id for run in runs]
     named = state.named_run()
+    if named is None and (asked := st.query_params.get("run")):
+        st.warning(t("common.no_such_run", run=plain(asked[:SHOWN])))
     index = ids.index(named.id) if named is not None and named.id in ids else 0
     chosen = st.selectbox(t("common.choose_run"), ids, index=index, key=key)
     run = runs[ids.index(chosen)]

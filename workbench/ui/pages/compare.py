@@ -39,7 +39,9 @@ def page() -> None:
 def _choose(found: Sequence[RunFolder]) -> list[RunFolder]:
     known = {run.id: run for run in found}
     named = st.session_state[CHOSEN] if CHOSEN in st.session_state else st.query_params.get("runs", "").split(",")
-    st.session_state[CHOSEN] = [name for name in named if name in known]  # one that was deleted is no longer offered
+    st.session_state[CHOSEN] = [
+        name for name in dict.fromkeys(named) if name in known
+    ]  # one that was deleted is no longer offered
     chosen = st.multiselect(t("compare.runs"), list(known), key=CHOSEN, placeholder=t("compare.runs_hint"))
     _address("runs", ",".join(chosen))
     return [known[name] for name in chosen]
