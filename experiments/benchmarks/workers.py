@@ -21,7 +21,7 @@ PLACES = {"none": {}, "mp": {"parallel_training": "mp", "agent_devices": "cpu"}}
 
 def train_once(place: str, items: int, model: str) -> tuple[float, float, float]:
     """Seconds of training once everything is loaded: in all, generating, updating."""
-    args = MAGRPOConfig(num_turns=1, num_train_epochs=1, num_generations=4, max_new_tokens=24, rollout_buffer_size=1,
+    args = MAGRPOConfig(num_turns=1, num_train_epochs=1, num_generations=8, max_new_tokens=32, rollout_buffer_size=1,
                         eval_interval=0, logging_steps=10**6, **PLACES[place])  # fmt: skip
     trainer = MAGRPOTrainer(agent_model=model, num_agents=2, reward_func=TASK.reward, formatters=TASK.formatters,
                             args=args, train_dataset=list(TASK.load_train_items())[:items])  # fmt: skip

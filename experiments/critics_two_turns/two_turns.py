@@ -7,18 +7,19 @@ both turns' scores. Nobody can gain by missing first and meeting later.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from workbench.tasks import Task
 from workbench.tasks.rendezvous import Rendezvous
 from workbench.types import Item
 
 MEETING = Rendezvous(num_agents=2, symbols="ABCD")
-REPEATS = 8  # of the four prompts in an epoch, so that a buffer of samples can fill before the epoch ends
+REPEATS = 7  # of the four prompts in an epoch, so that a buffer of samples can fill before the epoch ends
 PROMPTS = [f"{verb} {' '.join(MEETING.symbols)}:" for verb in ("Pick", "Choose", "Meet at", "Write")]
 SECOND = "Then "
 
 
-def transition(agent_completions: Sequence[str], item: Item) -> list[str]:
+def transition(agent_completions: Sequence[str], item: Item, **history: Any) -> list[str]:
     """Both agents read both choices, agent 0's first; "-" for none."""
     first, second = (MEETING.choice(text) or "-" for text in agent_completions)
     return [f"{SECOND}{first}{second}. {item['prompt']}"] * 2
