@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
+from playwright.sync_api import ConsoleMessage, Error, Locator, Page, Request, expect
 
 PATIENCE = 120_000.0  # milliseconds; a deadline on a slow machine, not a time that anything takes
 
 PROBE = re.compile(r"/[a-z]+/_stcore/(health|host-config)$")
 """Streamlit's page asks below its own path first (/runs/_stcore/health), for servers below a path, and then at the
-root, where ours is. The browser reports the two 404s of an address such as /runs; nothing can switch them off."""
+root, where ours is. The browser reports the two 404s of an address such as /runs; no setting against it is known."""
 INLINE = ("data", "blob")
 
 
@@ -32,7 +32,7 @@ class Window:
         self.server_is_down = False  # a test that kills the server expects the page to complain
         page.set_default_timeout(PATIENCE)
         page.on("console", self._said)
-        page.on("pageerror", lambda error: self.notes.errors.append(f"uncaught: {error}"))
+        page.on("pageerror", self._threw)
         page.on("request", self._asked)
 
     def _said(self, message: ConsoleMessage) -> None:
@@ -40,6 +40,10 @@ class Window:
         probe = "404" in message.text and PROBE.search(urlsplit(place).path)
         if message.type == "error" and not probe and not self.server_is_down:
             self.notes.errors.append(f"{message.text} ({place})")
+
+    def _threw(self, error: Error) -> None:
+        if not self.server_is_down:
+            self.notes.errors.append(f"uncaught: {error}")
 
     def _asked(self, request: Request) -> None:
         parts = urlsplit(request.url)
@@ -74,7 +78,7 @@ class Window:
 
     def clean(self) -> None:
         """Nothing of what must not happen has happened."""
-        assert self.notes == Notes()
+        assert self.notes == Notes(), self.notes
 
 
 def points(chart: Locator) -> int:
