@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -98,7 +99,18 @@ def test_a_new_workspace_is_offered_the_quickstart(lang: str, space: Workspace) 
     assert not errors(app)
     assert not start(app).disabled
     assert not space.root.exists()
-    assert not {"torch", "mlflow", "transformers"} & set(sys.modules)
+
+
+def test_drawing_the_launch_page_loads_no_torch(space: Workspace) -> None:
+    """In a process of its own: others in this one may have loaded it."""
+    code = (
+        "import sys; from streamlit.testing.v1 import AppTest\n"
+        f"at = AppTest.from_file({str(APP)!r}, default_timeout=240).run()\n"
+        "assert not at.exception and at.title\n"
+        "print([m for m in ('torch', 'mlflow', 'transformers') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
 
 
 def test_every_preset_fills_the_form(space: Workspace) -> None:
