@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,11 @@ from playwright.sync_api import Browser, sync_playwright
 sys.path.append(str(Path(__file__).parents[1] / "runs"))  # for fake_run.py, which waits for runs and finds processes
 
 from served import App, served
-from watched import Window
+from watched import OpenWindow, Window
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTHS = {"desk": (1400, 1000), "phone": (390, 844)}
-OpenWindow = Callable[..., Window]
 
 
 def browser_path() -> str | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from conftest import OpenWindow
 from fake_run import until, until_gone, until_state
 from playwright.sync_api import expect
 from served import App
-from watched import PATIENCE, Window, points
+from watched import PATIENCE, OpenWindow, Window, points
 
 from workbench.runs.workspace import RunFolder
 

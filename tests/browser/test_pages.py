@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from conftest import OpenWindow
 from fake_run import until, until_gone, until_state
 from playwright.sync_api import expect
 from served import App, trained
-from watched import PATIENCE, Window, points
+from watched import PATIENCE, OpenWindow, Window, points
 
 from workbench.runs.workspace import RunFolder
 from workbench.ui.pages.run import TABS
@@ -126,6 +126,19 @@ def test_a_row_of_the_list_opens_the_run(runs: dict[str, RunFolder], window: Ope
     here.page.wait_for_url(re.compile(r"/run\?.*run="), timeout=PATIENCE)
     assert f"run={runs['maac'].id}" in here.page.url
     here.title("Run")
+
+
+@pytest.mark.parametrize(("tab", "key", "holds"), [
+    ("advantages", "adv-tree-csv", b"\xef\xbb\xbf"), ("spec", "spec-download", b"task: rendezvous"),
+])  # fmt: skip
+def test_a_download_is_made_at_the_click(
+    runs: dict[str, RunFolder], window: OpenWindow, tab: str, key: str, holds: bytes
+) -> None:
+    here = window()
+    here.open(f"run?run={runs['magrpo'].id}&tab={tab}")
+    with here.page.expect_download(timeout=PATIENCE) as waiting:
+        here.button(key).click()
+    assert holds in Path(waiting.value.path()).read_bytes()
 
 
 def test_the_lab_draws_what_is_typed(app: App, window: OpenWindow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -79,6 +80,10 @@ class Window:
     def clean(self) -> None:
         """Nothing of what must not happen has happened."""
         assert self.notes == Notes(), self.notes
+
+
+OpenWindow = Callable[..., Window]
+"""window(width="desk"), the fixture's type."""
 
 
 def points(chart: Locator) -> int:

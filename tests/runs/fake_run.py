@@ -164,8 +164,15 @@ def until_state(run: RunFolder, *states: str) -> RunStatus:
 
 
 def until_training(run: RunFolder, step: int = 1) -> Identity:
-    """Wait until the fake has done `step` items; returns its process."""
-    until(lambda: (s := run.own_status()).state == "running" and s.step >= step)
+    """Wait until the run has done `step` items; returns its process. Fails at once when the run is over before."""
+
+    def trained() -> bool:
+        status = run.own_status()
+        ended = f"{run.id} is {status.state} at step {status.step}: {status.error}"
+        assert status.state not in (FINISHED, STOPPED, FAILED), ended
+        return status.state == "running" and status.step >= step
+
+    until(trained)
     trainer = run.own_status().process()
     assert trainer is not None
     return trainer

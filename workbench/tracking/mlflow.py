@@ -65,6 +65,9 @@ def init_database(uri: str) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    _quiet()
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # before the lock: others need not wait for it
+
     with filelock.FileLock(f"{path}.lock", timeout=INIT_SECONDS):
         try:
             with closing(sqlite3.connect(path)) as database:
@@ -72,9 +75,6 @@ def init_database(uri: str) -> None:
         except sqlite3.Error as error:
             # Found here because MLflow itself would retry for minutes.
             raise OSError(f"Cannot use the MLflow database {path}: {error}.") from error
-        _quiet()
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
         SqlAlchemyStore(uri, str(path.parent / "mlartifacts")).engine.dispose()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 import streamlit as st
@@ -14,6 +15,7 @@ import streamlit as st
 from workbench.runs.play_process import FAILED, RECORD, RUNNING, STAGES, Episode, Play, PlayedText, PlayedTurn, cancel
 from workbench.runs.workspace import RunFolder
 from workbench.ui.text import plain, t
+from workbench.ui.widgets import download
 
 TEAMS = {"trained": "blue", "untrained": "gray"}
 """Team -> colour of its rewards."""
@@ -45,8 +47,8 @@ def outcome(run: RunFolder, play: Play) -> None:
                 if turn < len(episodes[sample]):
                     _turn(play, team, episodes[sample], turn)
     if play.state != RUNNING:
-        data = RECORD.dump_json(play.record, indent=2)
-        st.download_button(t("play.download"), data, f"play-{run.id}.json", "application/json", key="play-download")
+        make = partial(RECORD.dump_json, play.record, indent=2)
+        download(t("play.download"), make, f"play-{run.id}.json", "play-download")
 
 
 def _episodes(play: Play, team: str) -> tuple[Episode, ...] | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -25,6 +27,8 @@ COLOURS = {
     "damaged": "red",
 }
 """Badge colour of a run's state; gray for the others."""
+MIME = {".csv": "text/csv", ".jsonl": "application/jsonl", ".json": "application/json", ".yaml": "application/yaml"}
+"""What the browser is told about a download, by the end of its name."""
 
 
 def badge(status: RunStatus) -> None:
@@ -36,13 +40,21 @@ def chart(figure: go.Figure, key: str, data: pd.DataFrame | None = None, alt: st
     """A plotly chart with a fixed key and, below it, its data as a download."""
     st.plotly_chart(figure, key=key, alt=alt, config={"displaylogo": False})
     if data is not None:
-        st.download_button(
-            t("common.download"),
-            data.to_csv(index=False).encode("utf-8-sig"),
-            f"{key}.csv",
-            "text/csv",
-            key=f"{key}-csv",
-        )
+        download(t("common.download"), partial(csv, data), f"{key}.csv", f"{key}-csv")
+
+
+def download(label: str, make: Callable[[], bytes], name: str, key: str, icon: str | None = None) -> None:
+    """A button that makes a file when it is clicked.
+
+    Not before: a page that redraws itself would make the file each time, and the server forgets the last one while
+    the browser still asks for it.
+    """
+    st.download_button(label, make, name, MIME[Path(name).suffix], key=key, on_click="ignore", icon=icon)
+
+
+def csv(data: pd.DataFrame) -> bytes:
+    """Excel takes a CSV for UTF-8 only with a byte order mark."""
+    return data.to_csv(index=False).encode("utf-8-sig")
 
 
 @contextlib.contextmanager

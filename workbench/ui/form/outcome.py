@@ -13,6 +13,7 @@ from workbench.ui import state
 from workbench.ui.form import cautions, memory_view, model_picker, preview, session
 from workbench.ui.form.examine import Examination, plan
 from workbench.ui.text import t
+from workbench.ui.widgets import download
 
 
 def outcome(data: dict[str, Any], known: Examination, slots: session.Slots) -> bool:
@@ -79,9 +80,7 @@ def _in_other_words(data: Mapping[str, Any], root: Path, config: Mapping[str, An
     with as_yaml:
         text = preview.as_yaml(data)
         st.code(text, language="yaml", wrap_lines=True)
-        st.download_button(
-            t("launch.download_yaml"), text, preview.file_name(data), "application/yaml", key="launch-download"
-        )
+        download(t("launch.download_yaml"), text.encode, preview.file_name(data), "launch-download")
     with shell:
         st.code(preview.as_shell(data, root), language="bash", wrap_lines=True)
     with python:

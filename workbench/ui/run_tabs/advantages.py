@@ -16,7 +16,7 @@ from workbench.ui.run_tabs.episodes import choose_episode
 from workbench.ui.run_tabs.node_view import show_node
 from workbench.ui.run_tabs.over_run import show_over_run
 from workbench.ui.text import t
-from workbench.ui.widgets import tolerant
+from workbench.ui.widgets import csv, download, tolerant
 
 MOST_JOINTS = 1000
 """Joint responses drawn at once; with their prompts and lines a browser still draws them at once."""
@@ -106,10 +106,5 @@ def _about_tree(view: RolloutView) -> None:
     if view.cut:
         parts.append(t("adv.tree_cut", shown=t("common.showing", shown=len(view.nodes), total=view.tree_nodes)))
     st.caption(" ".join(parts))
-    st.download_button(
-        t("common.download"),
-        view.joints.drop(columns=["x", "y"]).to_csv(index=False).encode("utf-8-sig"),
-        "rollout-tree.csv",
-        "text/csv",
-        key="adv-tree-csv",
-    )
+    joints = view.joints.drop(columns=["x", "y"])
+    download(t("common.download"), partial(csv, joints), "rollout-tree.csv", "adv-tree-csv")

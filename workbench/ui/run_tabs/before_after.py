@@ -18,6 +18,7 @@ from workbench.ui.run_tabs import readers
 from workbench.ui.run_tabs.links import node_button
 from workbench.ui.run_tabs.text_view import show_segments, show_text
 from workbench.ui.text import language, t
+from workbench.ui.widgets import csv, download
 
 PHASES = ("train", "eval")
 MOST_ITEMS = 200  # of the list; further ones are found by their number
@@ -105,10 +106,8 @@ def _show(run: RunFolder, found: BeforeAfter, agent: int) -> None:
             show_segments(pair.segments, "insert" if place else "delete")
             node_button(run, t("completions.to_node", node=node), node, f"ba-node-{place}", agent, pair.k)
     st.caption(t("completions.ba_same" if pair.before == pair.after else "completions.ba_legend"))
-    st.download_button(
-        t("completions.ba_download"), _csv(found), f"{run.id}-before-after.csv", "text/csv", key="ba-csv",
-        on_click="ignore", icon=":material/download:",
-    )  # fmt: skip
+    name = f"{run.id}-before-after.csv"
+    download(t("completions.ba_download"), partial(_csv, found), name, "ba-csv", icon=":material/download:")
 
 
 def _pair(pairs: Sequence[Pair]) -> Pair:
@@ -130,4 +129,4 @@ def _csv(found: BeforeAfter) -> bytes:
     """All pairs, a row each."""
     rows = [(pair.k, pair.before, pair.after, pair.reward_before, pair.reward_after) for pair in found.pairs]
     table = pd.DataFrame(rows, columns=["k", "before", "after", "reward_before", "reward_after"])
-    return table.to_csv(index=False).encode("utf-8-sig")
+    return csv(table)

@@ -9,17 +9,18 @@ import streamlit as st
 from workbench.insight.completions import MAX_EXPORT, Search, export
 from workbench.runs.workspace import RunFolder
 from workbench.ui.text import t
+from workbench.ui.widgets import download
 
-MIME = {"csv": "text/csv", "jsonl": "application/jsonl"}
+FORMS = ("csv", "jsonl")
 
 
 def downloads(run: RunFolder, wanted: Search) -> None:
     """What the search finds, on every page of it; made when the button is clicked."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        for form, mime in MIME.items():
-            st.download_button(
+        for form in FORMS:
+            download(
                 t(f"completions.download_{form}"), partial(_file, run, wanted, form), f"{run.id}-completions.{form}",
-                mime, key=f"completions-{form}", on_click="ignore", icon=":material/download:",
+                f"completions-{form}", icon=":material/download:",
             )  # fmt: skip
         st.caption(t("completions.download_help", most=MAX_EXPORT))
 

@@ -12,7 +12,7 @@ from workbench.runs.workspace import RunFolder
 from workbench.tasks.files import is_file_reference
 from workbench.ui.live import interval
 from workbench.ui.text import plain, t
-from workbench.ui.widgets import tolerant
+from workbench.ui.widgets import download, tolerant
 
 GIB = 2**30
 MOST_FILES = 200
@@ -37,7 +37,7 @@ def spec(run: RunFolder) -> None:
     with tolerant():
         text = run.spec_file.read_text(encoding="utf-8")
         st.code(text, language="yaml")
-        st.download_button(t("files.spec_download"), text, f"{run.id}.yaml", "application/yaml", key="spec-download")
+        download(t("files.spec_download"), text.encode, f"{run.id}.yaml", "spec-download")
     st.code(f"workbench train {run.spec_file.name}", language="bash")
 
 
