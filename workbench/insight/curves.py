@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from workbench.insight.reading import query_integers, query_rows
 
 MAX_POINTS = 1_500  # more make a chart slow and show nothing more on any screen
-MAX_ROWS = 100_000  # of one `advance`: bounds the time of a live tick; the rest comes with the next ones
+MAX_ROWS = 50_000  # of one `advance`: bounds the time of a live tick; the rest comes with the next ones
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Row = tuple[int, int, str, float]

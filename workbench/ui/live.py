@@ -12,10 +12,13 @@ from workbench.runs.workspace import ACTIVE, RunStatus
 from workbench.tracking.trace import TraceError
 
 TICK_SECONDS = 2.0
+CATCH_UP_SECONDS = 0.5
 
 
-def interval(status: RunStatus) -> float | None:
-    """`run_every` of a fragment: none once nothing will change any more."""
+def interval(status: RunStatus, behind: bool = False) -> float | None:
+    """`run_every` of a fragment: none once nothing will change any more. behind: not everything written is read yet."""
+    if behind:
+        return CATCH_UP_SECONDS
     return TICK_SECONDS if status.state in ACTIVE else None
 
 

@@ -11,7 +11,7 @@ from workbench.insight.curves import Curves, line
 from workbench.insight.metric_names import Panel, panels
 from workbench.runs.workspace import RunFolder
 from workbench.ui.charts.curves import curves_figure
-from workbench.ui.live import curve_store, interval
+from workbench.ui.live import TraceError, curve_store, interval
 from workbench.ui.text import language, t
 from workbench.ui.widgets import chart, tolerant
 
@@ -36,12 +36,24 @@ def tab(run: RunFolder) -> None:
         required=True,
     )
     log = right.toggle(t("curves.log"), key="curves-log")
-    st.fragment(_live, run_every=interval(run.read_status()))(run, smoothing, axis == "time", log)
+    behind = _behind(run)
+    every = interval(run.read_status(), behind)
+    st.fragment(_live, run_every=every)(run, smoothing, axis == "time", log, behind)
 
 
-def _live(run: RunFolder, smoothing: float, by_time: bool, log: bool) -> None:
+def _behind(run: RunFolder) -> bool:
+    """Whether a long trace takes several ticks to read. What is wrong with it is said where it is drawn."""
+    try:
+        return curve_store(str(run.trace_file)).read().behind > 0
+    except (TraceError, OSError):
+        return False
+
+
+def _live(run: RunFolder, smoothing: float, by_time: bool, log: bool, was_behind: bool) -> None:
     with tolerant():
         curves = curve_store(str(run.trace_file)).read()
+        if was_behind and not curves.behind:
+            st.rerun()  # the whole page, which sets the ordinary pace
         found = {panel.pattern: panel for panel in panels(curves.keys)}
         if not found:
             st.info(t("curves.none"))
