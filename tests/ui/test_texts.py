@@ -148,3 +148,15 @@ def test_words_of_others_are_never_markdown():
     for opening in "[$`<*":
         assert f"\\{opening}" in plain(hostile)
     assert "![" not in plain(hostile)
+
+
+TERMS = {
+    "词元": re.compile(r"(?<![a-z_{])[Tt]okens?(?![a-z_}])"),
+    "轮": re.compile(r"(第|本|下一|每个?|最后一个) ?(\{turn\} |\d )?回合(?!的轮数)"),
+}
+"""The Chinese for token and turn, and what stands for them by mistake: an episode, not a turn, is a 回合."""
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_thing_has_one_name_in_chinese(term: str) -> None:
+    assert {key: texts["zh"] for key, texts in table().items() if TERMS[term].search(texts.get("zh", ""))} == {}
