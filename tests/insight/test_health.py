@@ -137,6 +137,20 @@ def test_groups_of_one_have_no_signal_to_lose(path: Path) -> None:
     assert check(write(path, change)) == []
 
 
+@pytest.mark.parametrize(("count", "severity"), [(19, None), (20, "warning"), (72, "alarm")])
+def test_completions_without_a_reward(path: Path, count: int, severity: str | None) -> None:
+    """`count` of the 80 recent completions of agent 1: a quarter warns, nine tenths alarm."""
+
+    def change(node: int, agent: int, k: int, number: int) -> dict[str, Any]:
+        none = {"reward": None, "return_": None}
+        return none if agent == 1 and 80 <= number < 80 + count else {}
+
+    alarms = [alarm for alarm in check(write(path, change)) if alarm.code == "unscored"]
+    assert [alarm.severity for alarm in alarms] == ([severity] if severity else [])
+    if alarms:
+        assert alarms[0].numbers == {"agent": 1, "turn": 1, "share": count / 80, "count": 80}
+
+
 @pytest.mark.parametrize(("odd", "fires"), [(1, False), (0, True)])
 def test_a_constant_reward(path: Path, odd: int, fires: bool) -> None:
     def change(node: int, agent: int, k: int, number: int) -> dict[str, Any]:

@@ -149,30 +149,23 @@ def start(workspace: Workspace, what: str, **arguments: str) -> RunFolder:
     return launch(workspace, spec, trainer="fake_run", **arguments)
 
 
-def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
-    """Wait for something to become true; fails when it does not."""
+def until(condition: Callable[[], object], seconds: float = 300.0, say: Callable[[], object] = str) -> None:
+    """Wait for something to become true; fails when it does not. say: what the failure shows besides."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"waited in vain: {say()}"
         time.sleep(0.02)
 
 
 def until_state(run: RunFolder, *states: str) -> RunStatus:
     """Wait for one of the states; fails when it does not come."""
-    until(lambda: run.read_status().state in states)
+    until(lambda: run.read_status().state in states, say=run.read_status)
     return run.read_status()
 
 
 def until_training(run: RunFolder, step: int = 1) -> Identity:
-    """Wait until the run has done `step` items; returns its process. Fails at once when the run is over before."""
-
-    def trained() -> bool:
-        status = run.own_status()
-        ended = f"{run.id} is {status.state} at step {status.step}: {status.error}"
-        assert status.state not in (FINISHED, STOPPED, FAILED), ended
-        return status.state == "running" and status.step >= step
-
-    until(trained)
+    """Wait until the run has done `step` items, such as after a resume; returns its process."""
+    until(lambda: (s := run.own_status()).state == "running" and s.step >= step, say=run.own_status)
     trainer = run.own_status().process()
     assert trainer is not None
     return trainer

@@ -419,9 +419,11 @@ def test_unscored_fraction_is_averaged_over_all_nodes():
 
 
 def test_wholly_unscored_node_gives_no_sample(updates):
-    built = make(dataset=2, reward_func=lambda a, b: [None] * len(a))
-    built.train()
-    assert updates == [] and built.env_step == 4
+    built = make(dataset=2, reward_func=lambda a, b: [None] * len(a), num_train_epochs=2)
+    with pytest.warns(UserWarning, match=r"Nothing was learned in epoch 1: the reward of each of its 4 joint") as said:
+        built.train()
+    assert len(said) == 1  # not once more for epoch 2
+    assert updates == [] and built.env_step == 8
 
 
 def test_warns_when_turn_two_is_never_reached():

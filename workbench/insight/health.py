@@ -19,6 +19,7 @@ SEVERITIES: tuple[Severity, ...] = ("alarm", "warning", "info")  # most urgent f
 
 RULES: dict[str, Callable[[Window], list[Alarm]]] = {
     "no_signal": health_signal.no_signal,
+    "unscored": health_signal.unscored,
     "reward_constant": health_signal.reward_constant,
     "ends_in_turn_1": health_signal.ends_in_turn_1,
     "critic_worse": health_signal.critic_worse,

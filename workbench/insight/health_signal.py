@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from workbench import estimators
-from workbench.insight.alarms import LEAST, MAX_LINKS, Alarm, alarm, places, severity
+from workbench.insight.alarms import LEAST, MAX_LINKS, Alarm, alarm, places, severity, share_alarms
 from workbench.insight.health_data import EARLY_POINTS, Window, nodes_near
 from workbench.insight.metric_names import parse
 
 SAME_RETURN = 1e-6  # the floor of the standard deviation in normalisation: a smaller spread is no signal
 NO_SIGNAL = (0.5, 0.9)  # half the work is wasted; nearly all of it is
+UNSCORED = (0.25, 0.9)  # a quarter of the texts was sampled for nothing; nearly all were
 TURN_1 = 0.95  # a stray branch in twenty does not train turn 2
 CRITIC_LEAST = 32  # values; with fewer the variance of the targets itself is chance
 CRITIC = (0.0, -0.5)  # worse than a constant; far worse
@@ -35,6 +36,11 @@ def no_signal(window: Window) -> list[Alarm]:
             numbers = {"share": float(flat.mean()), "count": len(groups), **place}
             found.append(alarm(window, "no_signal", grade, nodes, numbers))
     return found
+
+
+def unscored(window: Window) -> list[Alarm]:
+    """Completions to which the task gave no reward."""
+    return share_alarms(window, "unscored", UNSCORED, window.recent["reward"].isna())
 
 
 def reward_constant(window: Window) -> list[Alarm]:

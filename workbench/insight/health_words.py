@@ -32,6 +32,14 @@ WORDS: dict[str, AlarmWords] = {
         "智能体 {agent} 第 {turn} 轮：最近 {count} 个组中有 {share:.0%} 的组内回报完全相同，学不到任何东西。可尝试提"
         "高温度、增加生成数量，或使用更细致的奖励。",
     ),
+    "unscored": _row(
+        "Not scored",
+        "没有评分",
+        "Agent {agent}, turn {turn}: {share:.0%} of the {count} newest completions got no reward (None), so nothing is "
+        "learned from them. Check the reward function.",
+        "智能体 {agent} 第 {turn} 轮：最近 {count} 条回复中有 {share:.0%} 没有得到奖励（None），学不到任何东西。请检查"
+        "奖励函数。",
+    ),
     "truncation": _row(
         "Cut off",
         "回复被截断",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from workbench.tracking.base import FAILED, FINISHED, KILLED, Monitor
 from workbench.trainers import evaluation, resume, setup
 from workbench.trainers.critics import CriticRequest
 from workbench.trainers.cursor import Cursor, as_sequence
+from workbench.trainers.epoch_notes import EpochNotes
 from workbench.trainers.ledger import Ledger
 from workbench.trainers.records import batch_metrics, node_metrics, policy_terms, tree_records
 from workbench.trainers.workers import start_workers
@@ -28,11 +28,6 @@ from workbench.types import Item, RolloutTree, Sample, UpdateResult
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-NO_SECOND_TURN = (
-    "No branch reached turn 2 in epoch {}: every node's mean reward was above early_termination_threshold ({}); "
-    "raise it or set it to None."
-)
 
 
 class Trainer(abc.ABC):
@@ -87,11 +82,10 @@ class Trainer(abc.ABC):
         self.stopped = False
         self.env_step = 0
         self.node_count = 0
-        self.warned_of_turns = False
-        self.second_turns = 0  # nodes of turn 2 in the present epoch
         self.cursor = Cursor(len(self.train_dataset), self.args.num_train_epochs, self.args.seed, self.args.shuffle)
         self.buffers: list[list[Sample]] = [[] for _ in range(self.num_agents)]
         self.ledger = Ledger(self.args.logging_steps)
+        self.notes = EpochNotes(self.args)
         self.latest_metrics: dict[str, float] = {}
         self.watch = Stopwatch()
         with self.watch("load"):
@@ -221,7 +215,7 @@ class Trainer(abc.ABC):
         self.node_count += len(tree.nodes)
         for node, node_samples in zip(tree.nodes, samples):
             self.env_step = node.step
-            self.second_turns += node.turn == 2
+            self.notes.add(node)
             self.watch.tokens += sum(len(c.token_ids) for row in node.completions for c in row)
             self.ledger.add(node_metrics(node, self.args.reference_kl_coef))
             for sample in node_samples:
@@ -230,12 +224,7 @@ class Trainer(abc.ABC):
 
     def _end_epoch(self) -> None:
         self._update(full_only=False)
-        if self.args.num_turns > 1 and not self.second_turns and not self.warned_of_turns:
-            self.warned_of_turns = True
-            warnings.warn(
-                NO_SECOND_TURN.format(self.cursor.epoch + 1, self.args.early_termination_threshold), stacklevel=2
-            )
-        self.second_turns = 0
+        self.notes.end(self.cursor.epoch + 1)
         self.cursor.next_epoch()
 
     # --- updates ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.trainers.base import Trainer
 
 log = logging.getLogger(__name__)
-COUNTERS = ("env_step", "node_count", "second_turns", "warned_of_turns")
+COUNTERS = ("env_step", "node_count")
 
 
 def capture(trainer: Trainer) -> dict[str, Any]:
@@ -27,6 +27,7 @@ def capture(trainer: Trainer) -> dict[str, Any]:
         "cursor": trainer.cursor.state(),
         "buffers": [[dataclasses.asdict(sample) for sample in buffer] for buffer in trainer.buffers],
         "ledger": trainer.ledger.state(),
+        "notes": trainer.notes.state(),
         "latest_metrics": trainer.latest_metrics,
         "tracker": trainer.tracker.mark(),
         "random": checkpoint.random_state(),
@@ -58,6 +59,7 @@ def restore(trainer: Trainer, folder: Path, tracking: bool) -> None:
         setattr(trainer, name, state["counters"][name])
     trainer.buffers = [[_sample(sample) for sample in buffer] for buffer in state["buffers"]]
     trainer.ledger.load_state(state["ledger"])
+    trainer.notes.load_state(state["notes"])
     trainer.latest_metrics = dict(state["latest_metrics"])
     checkpoint.restore_random_state(state["random"])
     if tracking:

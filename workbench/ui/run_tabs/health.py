@@ -15,7 +15,7 @@ import streamlit as st
 from workbench.insight import health
 from workbench.insight.alarms import LEAST, Alarm
 from workbench.insight.health_data import Settings, read_window
-from workbench.insight.health_signal import CRITIC, ENTROPY, NO_SIGNAL, TURN_1
+from workbench.insight.health_signal import CRITIC, ENTROPY, NO_SIGNAL, TURN_1, UNSCORED
 from workbench.insight.health_texts import DUPLICATE, EMPTY, STUCK, TRUNCATED
 from workbench.insight.health_words import WORDS
 from workbench.runs.errors import sentence
@@ -34,6 +34,7 @@ LOOKS = {
 """Colour and sign of a severity; its word is the text `health.severity_<severity>`."""
 LIMITS: dict[str, tuple[float, ...]] = {
     "no_signal": NO_SIGNAL,
+    "unscored": UNSCORED,
     "ends_in_turn_1": (TURN_1,),
     "critic_worse": CRITIC,
     "entropy_drop": ENTROPY,
