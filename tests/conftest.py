@@ -1,6 +1,11 @@
 """What all tests share."""
 
 import signal
+from pathlib import Path
+
+import pytest
+
+BROWSER = Path(__file__).parent / "browser"
 
 
 def pytest_configure():
@@ -9,3 +14,11 @@ def pytest_configure():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """With several workers a file stays with one of them, and so do all browser tests: two at once are too much."""
+    for item in items:
+        group = "browser" if BROWSER in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))

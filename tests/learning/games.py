@@ -128,15 +128,18 @@ class Path:
     chance: torch.Tensor
 
 
-def all_paths(models, turns=2):
-    """4 items x 4 joint choices per turn: all 16 or 64 paths, whose chances sum to 1."""
+def all_paths(models, turns=2, recall=False):
+    """4 items x 4 joint choices per turn: all 16 or 64 paths, whose chances sum to 1.
+
+    recall: another game, whose second prompt also repeats the agent's own first choice.
+    """
     chances = Chances(models)
     paths = []
     for item, *pairs in itertools.product(ITEMS, *[PAIRS] * turns):
         hints, first = item["hints"], pairs[0]
         steps = [Step(tuple(hints), first, first_reward(hints, first))]
         if turns == 2:
-            prompts = tuple(hint + outcome(first) for hint in hints)
+            prompts = tuple(hint + own * recall + outcome(first) for hint, own in zip(hints, first))
             steps.append(Step(prompts, pairs[1], second_reward(hints, outcome(first), pairs[1])))
         chance = torch.stack([chances.joint(step.prompts, step.pair) for step in steps]).prod() / len(ITEMS)
         paths.append(Path(tuple(steps), chance))

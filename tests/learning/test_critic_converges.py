@@ -104,31 +104,47 @@ def gradient(loss, models):
     )
 
 
-def expected_actor_gradient(run, value_of):
-    """Sum over all paths of chance * TD error * grad log pi, with V from `value_of(who, key)`."""
-    chances, total = games.Chances(run.models), torch.zeros(())
-    for path in run.paths:
-        for agent in range(2):
-            who = "team" if run.cls is MAACTrainer else agent
+def policy_gradient(models, paths):
+    """Of the expected return, by summing over all paths."""
+    return gradient(sum(p.chance * sum(step.reward for step in p.steps) for p in paths), models)
+
+
+def expected_actor_gradient(models, paths, critics, value_of):
+    """Sum over all paths of chance * TD error * grad log pi; agent i's V is `value_of(critics[i], what it sees)`."""
+    chances, total = games.Chances(models), torch.zeros(())
+    for path in paths:
+        for agent, who in enumerate(critics):
             values = [value_of(who, games.seen_by(who, "v", step.prompts, step.pair)) for step in path.steps]
             targets = [step.reward + after for step, after in zip(path.steps, [*values[1:], 0.0])]
             for step, target, value in zip(path.steps, targets, values):
                 score = chances.log(agent, step.prompts[agent], step.pair[agent])
                 total = total + path.chance.detach() * (target - value) * score
-    return gradient(total, run.models)
+    return gradient(total, models)
 
 
 def test_the_expected_actor_gradient_is_the_exact_policy_gradient(trained):
-    """Of MAAC, whose critic sees all that the game's second turn depends on. What an independent critic does not see
-    at turn 2 (the other's hint, which the first choices say something of) biases its bootstrap even when V is exact."""
+    """Of MAAC, whose critic sees all that the game's second turn depends on."""
     run = trained("maac v")
-    true = gradient(sum(p.chance * sum(step.reward for step in p.steps) for p in run.paths), run.models)
-    exact = expected_actor_gradient(run, lambda who, key: run.exact(who)[key][0])
-    learnt = expected_actor_gradient(run, lambda who, key: run.seen.values[who, key])
-    untrained = expected_actor_gradient(run, lambda who, key: 0.0)  # is blind to what turn 1 does to turn 2
+    true = policy_gradient(run.models, run.paths)
+    of = functools.partial(expected_actor_gradient, run.models, run.paths, ("team", "team"))
+    exact = of(lambda who, key: run.exact(who)[key][0])
+    learnt = of(lambda who, key: run.seen.values[who, key])
+    untrained = of(lambda who, key: 0.0)  # is blind to what turn 1 does to turn 2
     assert (exact - true).norm() < 1e-3 * true.norm()
     assert (learnt - true).norm() < 0.15 * true.norm()
     assert (untrained - true).norm() > 0.3 * true.norm()
+
+
+@pytest.mark.parametrize(("recall", "low", "high"), [(True, 0.0, 1e-3), (False, 0.1, 1.0)])
+def test_an_independent_critic_is_unbiased_if_its_history_holds_the_agents_own_choice(recall, low, high):
+    """IAC with the exact V. The mean of V over the next histories is then what the choice leads to; without the choice
+    in the prompt, V at turn 2 is a mean over choices that were not made."""
+    models = games.fitted_policies()
+    paths = games.all_paths(models, recall=recall)
+    known = [games.exact_values(paths, agent, "v", 1.0) for agent in range(2)]
+    true = policy_gradient(models, paths)
+    found = expected_actor_gradient(models, paths, (0, 1), lambda who, key: known[who][key][0])
+    assert low * true.norm() <= (found - true).norm() < high * true.norm()
 
 
 @pytest.mark.parametrize("case", ["maac v", "iac v"])
