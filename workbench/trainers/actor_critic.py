@@ -229,6 +229,10 @@ class IACTrainer(ActorCriticTrainer):
     use_separate_critic True: critic_model (a name loaded once per agent, or a loaded object that all
     share with one optimizer) or critics (one per agent). False: a value head on each agent's own
     model, updated in the same step as the actor; passing critics is an error.
+
+    Over several turns, let an agent's prompt repeat its own earlier completions. The mean of V over the next
+    histories is then what a completion leads to; without them V is a mean over completions that were not
+    written, and the actor's expected gradient is biased even when V is exact.
     """
 
     config_class = IACConfig
