@@ -1,5 +1,6 @@
 """Every field: default, help, and one sentence that names it when a value is wrong."""
 
+import contextlib
 import dataclasses
 import math
 import pickle
@@ -84,7 +85,7 @@ NOT_COUNTS_FROM_ZERO = [-1, 0.5, "many", None, True]
 NOT_BOOLEANS = [None, "maybe", 2, []]
 BAD = {
     "num_agents": NOT_COUNTS,
-    "num_turns": NOT_COUNTS,
+    "num_turns": [*NOT_COUNTS, 1001],
     "num_train_epochs": NOT_COUNTS,
     "agent_learning_rate": [0, -1e-6, math.nan, math.inf, "fast", None, True],
     "num_generations": [*NOT_COUNTS, 1],
@@ -137,6 +138,19 @@ def test_bad_values_name_the_field(name, value):
 def test_one_generation_is_refused_by_the_whole_family(config):
     with pytest.raises(ValueError, match=r"num_generations must be at least 2"):
         build(config, num_generations=1)
+
+
+@pytest.mark.parametrize(("settings", "fits"), [
+    ({"num_generations": 1_000_000, "num_turns": 1}, True),  # one node
+    ({"num_generations": 999, "num_turns": 2}, True),  # 999 + 999 * 999 = 999,000
+    ({"num_generations": 1000, "num_turns": 2}, False),  # 1000 + 1000 * 1000
+    ({"num_generations": 1000, "num_turns": 1, "joint_mode": "cross"}, True),
+    ({"num_generations": 1000, "num_turns": 1, "joint_mode": "cross", "num_agents": 3}, False),
+    ({"num_generations": 2, "num_turns": 1000}, False),
+])  # fmt: skip
+def test_a_tree_that_no_memory_holds_is_refused(settings, fits):
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=r"more than 1,000,000 joint responses"):
+        MAGRPOConfig(**settings)
 
 
 @pytest.mark.parametrize(
