@@ -1,11 +1,10 @@
 """What all tests share."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
-BROWSER = Path(__file__).parent / "browser"
+BROWSER = "tests/browser/"
 
 
 def pytest_configure():
@@ -16,9 +15,14 @@ def pytest_configure():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """With several workers a file stays with one of them, and so do all browser tests: two at once are too much."""
-    for item in items:
-        group = "browser" if BROWSER in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several workers (-n) a file stays with one of them, and all browser tests with one: two at once are too much
+    for two cores."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneBrowser(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+    return OneBrowser(config, log)

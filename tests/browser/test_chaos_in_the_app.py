@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import signal
 import socket
 import urllib.request
 from collections.abc import Sequence
@@ -32,6 +34,8 @@ def test_six_at_once_and_one_of_everything_killed(app: App, window: OpenWindow) 
     readers[0].open("runs")
     trainer_dies, supervisor_dies, *healthy = first_to_train(app.workspace.runs(), 2)
     kill(until_training(trainer_dies))
+    bereft = until_training(supervisor_dies)
+    os.kill(bereft.pid, signal.SIGSTOP)  # or it might finish before the app is back
     kill(supervisor_of(supervisor_dies))
     for reader in readers:
         reader.server_is_down = True
@@ -41,6 +45,7 @@ def test_six_at_once_and_one_of_everything_killed(app: App, window: OpenWindow) 
     later = window()
     later.open("runs")
     until(lambda: supervisor_of(supervisor_dies).alive())  # the new app gave it another one
+    os.kill(bereft.pid, signal.SIGCONT)
     for run in (supervisor_dies, *healthy):
         until(lambda: trains(run) or is_over(run))  # noqa: B023 - waited for at once
         with contextlib.suppress(WorkspaceError):  # it may finish at this very moment
