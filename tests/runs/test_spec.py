@@ -41,6 +41,17 @@ def test_the_tasks_suggestions_come_first_and_the_specs_values_win(file: Path) -
     assert "top_p" not in run.spec.config  # so that another algorithm's defaults still apply to a copy
 
 
+@pytest.mark.parametrize(("algorithm", "turns", "generations"), [
+    ("maac", 1, 16), ("maac", 2, 1), ("iac", 2, 1), ("magrpo", 2, 16),
+])  # fmt: skip
+def test_a_suggested_group_is_not_for_an_actor_critic_over_several_turns(
+    file: Path, algorithm: str, turns: int, generations: int
+) -> None:
+    critic = [] if algorithm == "magrpo" else ["critic=builtin:tiny"]
+    run = RunSpec.load(file, [f"algorithm={algorithm}", f"config.num_turns={turns}", *critic]).resolve()
+    assert run.config.num_generations == generations
+
+
 def test_a_resolved_spec_survives_the_file(file: Path) -> None:
     spec = RunSpec.load(file, ["task=my_task.py:TASK", "model=null", "agents=[builtin:tiny, builtin:tiny, a/b]"])
     resolved = spec.resolve().spec

@@ -246,6 +246,15 @@ def test_cautions(algorithm: str, config: dict[str, object], expected: dict[str,
     assert unsaid(found.warnings) == []
 
 
+@pytest.mark.parametrize(("algorithm", "turns", "generations"), [("maac", 2, 1), ("maac", 1, 16), ("magrpo", 2, 16)])
+def test_the_number_the_form_shows_is_the_runs(algorithm: str, turns: int, generations: int, tmp_path: Path) -> None:
+    critic = {} if algorithm == "magrpo" else {"critic": "builtin:tiny"}
+    found = examine({**TINY, **critic, "algorithm": algorithm, "config": {"num_turns": turns}}, tmp_path)
+    assert found.error is None
+    assert (found.base["num_generations"], found.config["num_generations"]) == (generations, generations)
+    assert found.base["num_turns"] == 1  # so that the chosen number stays a change, which goes into the spec
+
+
 def test_a_warning_that_no_caution_repeats_is_shown_as_it_is(tmp_path: Path) -> None:
     found = examine({**TINY, "config": {"discount": 0.9}}, tmp_path)
     assert unsaid(found.warnings) == ["discount is not used by the REINFORCE family: returns are undiscounted."]

@@ -147,7 +147,7 @@ class RunSpec(_Strict):
         if self.dataset is not None:
             task = with_dataset(task, self.dataset)
         self._check_team(task)
-        values = {**_suggested(task, algorithm), **self.config, "num_agents": task.num_agents}
+        values = {**_suggested(task, algorithm, self.config), **self.config, "num_agents": task.num_agents}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             config = _build(algorithm, values)
@@ -188,15 +188,19 @@ class ResolvedRun:
     warnings: tuple[str, ...] = ()
 
 
-def _suggested(task: Task, algorithm: Algorithm) -> dict[str, Any]:
-    """The task's suggestions that this algorithm has; a name that no algorithm has is a mistake."""
+def _suggested(task: Task, algorithm: Algorithm, own_config: Mapping[str, Any]) -> dict[str, Any]:
+    """The task's suggestions that this algorithm has; a name that no algorithm has is a mistake.
+
+    own_config: the spec's own values, whose num_turns decides whether a suggested num_generations can be meant.
+    """
     known = {f.name for entry in ALGORITHMS.values() for f in fields(entry.config)}
     for name in task.suggested_config:
         if name not in known:
             hint = did_you_mean(name, sorted(known))
             raise TaskError(f"suggested_config of task {task.name!r} has {name!r}, which no algorithm knows{hint}.")
     own = {f.name for f in fields(algorithm.config)}
-    if algorithm.family != "reinforce" and task.suggested_config.get("num_turns", 1) != 1:
+    suggested_turns = task.suggested_config.get("num_turns", 1)
+    if algorithm.family != "reinforce" and own_config.get("num_turns", suggested_turns) != 1:
         own.discard("num_generations")  # over several turns an actor-critic samples one path, not a tree
     turns = {} if task.transition else {"num_turns": 1}
     return turns | {name: value for name, value in task.suggested_config.items() if name in own}
