@@ -155,6 +155,6 @@ def test_other_group_sizes_are_refused():
 
 @pytest.mark.parametrize("k", [3, 4])
 def test_the_lab_is_quick(k):
-    start = time.perf_counter()
+    start = time.process_time()
     exact_estimators(SmallGame(), k)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0

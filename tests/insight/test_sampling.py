@@ -77,10 +77,10 @@ def test_a_file_that_is_no_trace_is_one_error(tmp_path):
 
 
 def test_a_long_trace_is_sampled_quickly(big_trace):
-    start = time.perf_counter()
+    start = time.process_time()
     sample = sample_nodes(big_trace)
     frame = with_completions(big_trace, sample, ["advantage"])
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert (sample.shown, sample.total) == (MAX_NODES, 98_000)  # every 50th tree is an evaluation
     assert len(frame) == MAX_NODES * 8
     # 3 of 4 trees have four children among five nodes, the others are roots: 3/4 * 4/5

@@ -19,7 +19,13 @@ CASES = {
         IACTrainer,
         # The value loss outweighs the policy's, so that the agents change only as the backbone learns to value; they
         # are taken as they are in the end.
-        {"use_separate_critic": False, "agent_learning_rate": 1e-3, "value_loss_coef": 1e4, "value_clip_range": None},
+        {
+            "use_separate_critic": False,
+            "agent_learning_rate": 1e-3,
+            "value_loss_coef": 1e4,
+            "value_clip_range": None,
+            "num_train_epochs": 30,
+        },
     ),
     "maac q": (MAACTrainer, ONE_TURN),
     "iac q": (IACTrainer, ONE_TURN),
