@@ -25,7 +25,7 @@ def train_once(place: str, options: argparse.Namespace) -> tuple[float, float, f
                         max_new_tokens=options.tokens, rollout_buffer_size=1,
                         eval_interval=0, logging_steps=10**6, **PLACES[place])  # fmt: skip
     trainer = MAGRPOTrainer(agent_model=options.model, num_agents=2, reward_func=TASK.reward,
-                            formatters=TASK.formatters, args=args,
+                            formatters=TASK.formatters, args=args, model_config={"dtype": options.dtype},
                             train_dataset=list(TASK.load_train_items())[:options.items])  # fmt: skip
     begin = time.perf_counter()
     trainer.train()
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--generations", type=int, default=8, help="completions per agent and prompt (K)")
     parser.add_argument("--tokens", type=int, default=32, help="max_new_tokens")
+    parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
     torch.set_num_threads(2)
     seconds: dict[str, list[tuple[float, float, float]]] = {place: [] for place in PLACES}
