@@ -160,3 +160,12 @@ TERMS = {
 @pytest.mark.parametrize("term", TERMS)
 def test_a_thing_has_one_name_in_chinese(term: str) -> None:
     assert {key: texts["zh"] for key, texts in table().items() if TERMS[term].search(texts.get("zh", ""))} == {}
+
+
+BROKEN_BOLD = re.compile(r"[。：，；！？）」”]\*\*(?=[^\s\W])")
+
+
+def test_bold_ends_where_markdown_sees_its_end() -> None:
+    """Stars between a punctuation mark and a letter do not close: they would be shown as stars."""
+    found = {key for key, texts in table().items() for said in texts.values() if BROKEN_BOLD.search(said)}
+    assert found == set()

@@ -21,7 +21,7 @@ class Meaning:
     """One row of METRICS. unit: as written beside an axis, "" for a plain number; good: the direction to hope for."""
 
     title: Words
-    unit: str
+    unit: Words
     text: Words
     good: Direction
 
@@ -51,8 +51,14 @@ class Panel:
     keys: tuple[str, ...]
 
 
+UNITS = {"": "", "reward": "奖励", "reward squared": "奖励平方", "share": "比例", "tokens": "词元",
+         "tokens/s": "词元/秒", "nats per token": "nats/词元", "nats per completion": "nats/回复",
+         "s per log point": "秒/记录点"}  # fmt: skip
+"""English to Chinese."""
+
+
 def _row(en: str, zh: str, unit: str, good: Direction, text: str, text_zh: str) -> Meaning:
-    return Meaning({"en": en, "zh": zh}, unit, {"en": text, "zh": text_zh}, good)
+    return Meaning({"en": en, "zh": zh}, {"en": unit, "zh": UNITS[unit]}, {"en": text, "zh": text_zh}, good)
 
 
 METRICS: dict[str, Meaning] = {
@@ -140,7 +146,7 @@ def meaning(key: str) -> Meaning:
         return METRICS[parts.pattern]
     title = parts.name if not parts.scope else f"{parts.scope}/{parts.name}"
     text = {"en": "Logged by the task or a callback of this run.", "zh": "由本次运行的任务或回调记录。"}
-    return Meaning({"en": title, "zh": title}, "", text, "none")
+    return Meaning({"en": title, "zh": title}, {"en": "", "zh": ""}, text, "none")
 
 
 def label(key: str, language: str = "en") -> str:

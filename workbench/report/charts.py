@@ -55,7 +55,7 @@ def overlay_figure(key: str, found: Overlay) -> go.Figure:
 
 
 def _figure(what: Meaning, detail: str) -> go.Figure:
-    title = what.title["en"] + (f" ({what.unit})" if what.unit else "") + (f", {detail}" if detail else "")
+    title = what.title["en"] + (f" ({what.unit['en']})" if what.unit["en"] else "") + (f", {detail}" if detail else "")
     figure = go.Figure()
     figure.update_layout(
         template="none",

@@ -102,7 +102,7 @@ def curves(runs: Sequence[RunFolder], metric: str, each_run: bool) -> None:
             metric_title(metric),
             t("compare.band" if several else "compare.no_band"),
             t("curves.axis_step"),
-            meaning(metric).unit or t("compare.value"),
+            meaning(metric).unit[language()] or t("compare.value"),
             each_run,
         )
         if several:

@@ -24,7 +24,8 @@ def curves_figure(
     for number, line in enumerate(lines):
         x = (line.times - begin) / 60 if by_time else line.steps
         _draw(figure, line, x, label(line.key, language), PALETTE[number % len(PALETTE)])
-    unit = f" ({meaning.unit})" if meaning.unit and meaning.unit not in meaning.title[language] else ""
+    unit = meaning.unit[language]
+    unit = f" ({unit})" if unit and unit not in meaning.title[language] else ""
     figure.update_layout(
         title={"text": f"{meaning.title[language]}{unit}", "font": {"size": 15}},
         height=HEIGHT,
