@@ -25,7 +25,7 @@ LAYERS = [
     {"models"},
     {"rewards", "callbacks"},
     {"objectives", "estimators", "config"},
-    {"types"},
+    {"types", "fields"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 HOMES = {"streamlit": {"ui"}, "mlflow": {"tracking"}, "wandb": {"tracking"}, "peft": {"models"}}

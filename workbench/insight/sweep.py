@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.insight.compare import env_step, factors, in_groups, readable, spec_of
 from workbench.insight.overlay import LAST, t_quantile
 from workbench.insight.reading import query

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.quantization_config import QuantizationMethod
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.models.locations import BUILTIN_FOLDER as BUILTIN_FOLDER
 from workbench.models.locations import BUILTINS, ModelError, locate
 from workbench.models.tiny import tiny_model, tiny_tokenizer

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 
 BUILTIN_FOLDER = Path(__file__).parent / "builtin"
 

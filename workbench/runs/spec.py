@@ -15,7 +15,8 @@ import pydantic
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.config import TrainingConfig, did_you_mean
+from workbench.config import TrainingConfig
+from workbench.fields import did_you_mean
 from workbench.runs.yamlfile import SpecError, read_mapping, with_overrides
 from workbench.tasks import Task, TaskError, load_task
 from workbench.tasks.dataset import DatasetSpec, with_dataset

@@ -17,7 +17,7 @@ import pydantic
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.runs.spec import ResolvedRun, RunSpec, SpecError
 from workbench.runs.yamlfile import read_mapping
 

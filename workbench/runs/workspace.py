@@ -20,7 +20,7 @@ from typing import Annotated
 
 import pydantic
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.runs.processes import Identity
 from workbench.runs.spec import RunSpec
 from workbench.runs.supervision import Supervision, read_supervision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.tasks.abstract_pair import ABSTRACT_PAIR
 from workbench.tasks.arithmetic_review import ARITHMETIC_REVIEW, arithmetic_review
 from workbench.tasks.base import Task, TaskError

@@ -17,7 +17,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict
 
 from workbench.callbacks import format_prompt, resolve_formatters
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.tasks.base import Items, Task, TaskError
 from workbench.types import Item
 

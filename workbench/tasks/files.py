@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.tasks.base import Task, TaskError
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import filelock
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.tracking.base import FAILED, FINISHED, KILLED, NullTracker
 
 log = logging.getLogger(__name__)

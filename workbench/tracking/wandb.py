@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 from workbench.tracking.base import FAILED, FINISHED, KILLED, NullTracker
 
 log = logging.getLogger(__name__)

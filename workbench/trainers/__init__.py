@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench import config
-from workbench.config import did_you_mean
+from workbench.fields import did_you_mean
 
 
 @dataclass(frozen=True)

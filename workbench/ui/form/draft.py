@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.config import TrainingConfig, checked_value, did_you_mean
+from workbench.config import TrainingConfig
+from workbench.fields import checked_value, did_you_mean
 from workbench.runs.spec import RunSpec, SpecError
 from workbench.runs.yamlfile import read_mapping
 from workbench.trainers import algorithm
