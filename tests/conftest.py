@@ -19,6 +19,8 @@ def pytest_configure():
 def pytest_xdist_make_scheduler(config, log):
     """With several workers (-n) a file stays with one of them, and all browser tests with one: two at once are too much
     for two cores."""
+    if config.getvalue("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     class OneBrowser(LoadFileScheduling):

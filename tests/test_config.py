@@ -84,7 +84,7 @@ NOT_COUNTS = [0, -1, 1.5, "many", None, True, math.nan]
 NOT_COUNTS_FROM_ZERO = [-1, 0.5, "many", None, True]
 NOT_BOOLEANS = [None, "maybe", 2, []]
 BAD = {
-    "num_agents": NOT_COUNTS,
+    "num_agents": [*NOT_COUNTS, 1001],
     "num_turns": [*NOT_COUNTS, 1001],
     "num_train_epochs": NOT_COUNTS,
     "agent_learning_rate": [0, -1e-6, math.nan, math.inf, "fast", None, True],

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from functools import partial
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from workbench.cli import app
-from workbench.report import default_name
+from workbench.report import default_name, sections
 from workbench.report.markup import Html, joined, table, tag
 from workbench.report.page import Charts, build
 from workbench.report.samples import CHARACTERS, cut
@@ -106,6 +107,12 @@ def test_a_report_holds_curves_settings_completions_alarms_and_environment(tmp_p
     assert places == list(page.charts())
     href = next(a["href"] for name, a in page.tags if name == "a")
     assert b"seed: 3" in base64.b64decode(str(href).partition("base64,")[2])
+
+
+def test_a_trace_of_several_portions_is_read_to_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made(tmp_path)
+    monkeypatch.setattr(sections, "advance", partial(sections.advance, max_rows=2))
+    assert "env_step 30" in re.sub(r"\s+", " ", Page(sections.about(run)).text)
 
 
 def test_first_middle_and_last_item_are_shown_with_rewards_and_advantages(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from workbench.parallel.handles import WorkerDiedError
 
-VERSION = 2
+VERSION = 3
 MODEL_FILE = "model_{}.pt"
 
 

@@ -20,21 +20,21 @@ JOINT_MODE_ALIASES = {"align": "aligned", "crossed": "cross"}
 SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial",
               "inverse_sqrt")  # fmt: skip
 Devices: typing.TypeAlias = str | Sequence[str] | None
-MOST_JOINTS = 1_000_000  # joint responses of one item's tree; more is a slip, and would fill any memory
+LARGEST_TREE = 1_000_000  # joint responses of one item; more is a slip, and would fill any memory
 
 
 @dataclass
 class TrainingConfig:
     """What all six algorithms share. Source: the parameter lists of the two algorithm pages."""
 
-    num_agents: int = setting(2, "Number of agents in the team.", level="basic", ge=1)
+    num_agents: int = setting(2, "Number of agents in the team.", level="basic", ge=1, le=1000)
     num_turns: int = setting(
         2, "Turns per episode; more than 1 needs an external_transition.", level="basic", ge=1, le=1000
     )
     num_train_epochs: int = setting(20, "Passes over the training items.", level="basic", ge=1)
     agent_learning_rate: float = setting(5e-6, "Learning rate of every agent's AdamW.", level="basic", gt=0)
     num_generations: int = setting(
-        4, "Completions K each agent samples per node; the baseline's group size.", level="basic", ge=1, le=MOST_JOINTS
+        4, "Completions K each agent samples per node; the baseline's group size.", level="basic", ge=1, le=LARGEST_TREE
     )
     max_new_tokens: int = setting(256, "Longest completion, in tokens.", level="basic", ge=1)
     temperature: float = setting(1.0, "Sampling temperature; scores use the same one.", level="basic", gt=0)
@@ -163,11 +163,11 @@ class MAGRPOConfig(TrainingConfig):
         for _ in range(self.num_turns):
             width *= joints
             total += width
-            if total > MOST_JOINTS:
+            if total > LARGEST_TREE:
                 raise ValueError(
                     f"num_generations {self.num_generations}, num_turns {self.num_turns} and joint_mode "
-                    f"{self.joint_mode!r} with {self.num_agents} agents make more than {MOST_JOINTS:,} joint responses "
-                    "per item; lower one of them."
+                    f"{self.joint_mode!r} with {self.num_agents} agents make more than {LARGEST_TREE:,} joint "
+                    "responses per item; lower one of them."
                 )
 
 

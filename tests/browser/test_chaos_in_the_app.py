@@ -21,7 +21,7 @@ from workbench.tracking.trace import read_completions, read_joints, read_nodes
 
 def test_six_at_once_and_one_of_everything_killed(app: App, window: OpenWindow) -> None:
     """Six readers start the same preset without waiting for each other, so that one app launches six runs at once. The
-    quickstart takes long enough that none of them finishes before it is stopped."""
+    quickstart takes long enough to be killed and stopped in the middle."""
     readers = [window() for _ in range(6)]
     for reader in readers:
         reader.open("")
@@ -52,7 +52,8 @@ def test_six_at_once_and_one_of_everything_killed(app: App, window: OpenWindow) 
         assert_sound(run)
         assert_complete(run)
     assert [run for run in app.workspace.runs() if processes_of(run)] == []
-    assert {run.read_status().state for run in (supervisor_dies, *healthy)} <= {"stopped", "finished"}
+    ends = [run.read_status().state for run in (supervisor_dies, *healthy)]
+    assert set(ends) <= {"stopped", "finished"} and "stopped" in ends
     later.open("runs")
 
 

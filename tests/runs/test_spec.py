@@ -20,6 +20,8 @@ TASK = """
 from workbench.tasks import Task
 TASK = Task(name="mine", num_agents=3, train_items=[{"prompt": "x"}], reward=lambda *texts: [0.0] * len(texts[0]))
 TYPO = Task(name="typo", train_items=[{"prompt": "x"}], reward=TASK.reward, suggested_config={"num_turn": 1})
+GROUP = Task(name="group", train_items=[{"prompt": "x"}], reward=TASK.reward, suggested_config={"num_generations": 8},
+             transition=lambda agent_completions, **rest: list(agent_completions))
 OTHER = Task(name="other", train_items=[{"prompt": "x"}], reward=TASK.reward, suggested_config={"num_turns": 2})
 """
 
@@ -50,6 +52,14 @@ def test_a_suggested_group_is_not_for_an_actor_critic_over_several_turns(
     critic = [] if algorithm == "magrpo" else ["critic=builtin:tiny"]
     run = RunSpec.load(file, [f"algorithm={algorithm}", f"config.num_turns={turns}", *critic]).resolve()
     assert run.config.num_generations == generations
+
+
+def test_the_number_of_turns_that_nobody_names_is_the_algorithms(file: Path) -> None:
+    overrides = ["task=my_task.py:GROUP", "algorithm=iac", "critic=builtin:tiny"]
+    run = RunSpec.load(file, overrides).resolve()
+    assert (run.config.num_turns, run.config.num_generations) == (2, 1)
+    run = RunSpec.load(file, [*overrides, "config.num_turns='1'"]).resolve()
+    assert (run.config.num_turns, run.config.num_generations) == (1, 8)
 
 
 def test_a_resolved_spec_survives_the_file(file: Path) -> None:

@@ -40,5 +40,21 @@ def test_a_long_trace_of_a_finished_run_is_read_to_its_end_without_a_click(
     assert curve_store(str(run.trace_file)).read().keys == rows.keys
 
 
+def test_the_page_takes_the_ordinary_pace_once_everything_is_read(
+    copied: Callable[[str, str], RunFolder], open_page: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drawing that reads the last row draws the page again, by itself."""
+    run, paces, portions = copied("magrpo", "shorter"), [], [10]
+    fragment = st.fragment
+    monkeypatch.setattr(st, "fragment", lambda f, run_every=None: (paces.append(run_every), fragment(f))[1])
+    monkeypatch.setattr(
+        live, "advance", lambda *a: partial(advance, max_rows=portions.pop())(*a) if portions else advance(*a)
+    )
+    at = open_page("run", run=run.id, tab="curves")
+    assert not at.exception
+    assert CATCH_UP_SECONDS in paces and paces[-1] is None
+    assert BEHIND not in said(at)
+
+
 def said(at: AppTest) -> str:
     return "\n".join(str(caption.value) for caption in at.caption)

@@ -46,7 +46,7 @@ def about(run: RunFolder) -> Html:
     """What the run is, when it was, and how far it is."""
     status = run.read_status()
     spec, problem = spec_or_reason(run)
-    step, _ = readable(lambda: advance(run.trace_file).last_step)
+    step, _ = readable(lambda: read_curves(run.trace_file).last_step)
     end = status.ended or status.heartbeat
     rows = [
         ("Run", run.id),

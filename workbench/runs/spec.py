@@ -200,10 +200,10 @@ def _suggested(task: Task, algorithm: Algorithm, own_config: Mapping[str, Any]) 
             hint = did_you_mean(name, sorted(known))
             raise TaskError(f"suggested_config of task {task.name!r} has {name!r}, which no algorithm knows{hint}.")
     own = {f.name for f in fields(algorithm.config)}
-    suggested_turns = task.suggested_config.get("num_turns", 1)
-    if algorithm.family != "reinforce" and own_config.get("num_turns", suggested_turns) != 1:
-        own.discard("num_generations")  # over several turns an actor-critic samples one path, not a tree
     turns = {} if task.transition else {"num_turns": 1}
+    wanted = {"num_turns": algorithm.config.num_turns, **turns, **task.suggested_config, **own_config}["num_turns"]
+    if algorithm.family != "reinforce" and str(wanted) != "1":
+        own.discard("num_generations")  # over several turns an actor-critic samples one path, not a tree
     return turns | {name: value for name, value in task.suggested_config.items() if name in own}
 
 

@@ -231,8 +231,8 @@ class IACTrainer(ActorCriticTrainer):
     model, updated in the same step as the actor; passing critics is an error.
 
     Over several turns, let an agent's prompt repeat its own earlier completions. The mean of V over the next
-    histories is then what a completion leads to; without them V is a mean over completions that were not
-    written, and the actor's expected gradient is biased even when V is exact.
+    histories is then what a completion leads to; without them V may be a mean over completions that were not
+    written, and the actor's expected gradient can be biased even when V is exact.
     """
 
     config_class = IACConfig

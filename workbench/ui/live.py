@@ -31,7 +31,8 @@ class CurveStore:
         self._lock = threading.Lock()
 
     def read(self) -> Curves:
-        """Everything written so far; nothing for a run that has not begun. Raises TraceError for a damaged trace."""
+        """What was read so far and one portion more; nothing for a run that has not begun. Raises TraceError for a
+        damaged trace."""
         if not self.file.exists():
             return Curves()
         with self._lock:

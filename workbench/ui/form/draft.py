@@ -116,11 +116,19 @@ def spec_data(draft: Draft, base: Mapping[str, Any]) -> dict[str, Any]:
         "model": draft.get("model"),
         "agents": draft.get("agents"),
         "critic": draft.get("critic") if has_critic(draft, base) else None,
-        "config": changes(config, draft.get("config") or {}, base),
+        "config": _with_shown_group(draft, changes(config, draft.get("config") or {}, base), base),
         "model_config": draft.get("model_config"),
         "tracking": _short_tracking(draft.get("tracking") or {}),
     }
     return without_nothing(data)
+
+
+def _with_shown_group(draft: Draft, changed: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec that leaves num_generations out may get another one than the form shows when num_turns is changed: an
+    actor-critic over several turns has no use for the suggested one. What is shown must be what is meant."""
+    if "num_turns" in changed and algorithm(draft["algorithm"]).family != "reinforce":
+        return {"num_generations": base["num_generations"], **changed}
+    return changed
 
 
 def without_nothing(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,19 +73,6 @@ def defaults(data: Mapping[str, Any], folder: Path) -> ResolvedRun:
     return RunSpec.parse(bare(data), "spec", folder).resolve()
 
 
-def _base_of_turns(data: Mapping[str, Any], folder: Path, plain: ResolvedRun) -> dict[str, Any]:
-    """The suggested values. They depend on the number of turns that was chosen, which itself is none of them."""
-    suggested = plain.spec.config
-    turns = data.get("config", {}).get("num_turns")
-    if turns is None:
-        return suggested
-    try:
-        chosen = RunSpec.parse(bare(data) | {"config": {"num_turns": turns}}, "spec", folder).resolve()
-    except ValueError:  # said where the spec itself is examined
-        return suggested
-    return {**chosen.spec.config, "num_turns": plain.config.num_turns}
-
-
 def bare(data: Mapping[str, Any]) -> dict[str, Any]:
     """The smallest spec with the same defaults. A dataset is left out: it may have to be downloaded."""
     return {key: data[key] for key in TASK_KEYS} | {"name": "defaults", "model": "builtin:tiny"}
@@ -100,7 +87,7 @@ def examine(data: Mapping[str, Any], folder: Path) -> Examination:
         card = _card(plain.task)
     except (ValueError, OSError) as error:
         return Examination(base, error=without_source(sentence(error)), blamed="task")
-    base |= _base_of_turns(data, folder, plain)
+    base |= plain.spec.config
     try:
         resolved = RunSpec.parse(data, "spec", folder).resolve()
     except (ValueError, OSError) as error:
